@@ -29,7 +29,7 @@ browser proxies prometheus sandbox:
 run: $(RUNS) ## serve the examples on http://127.0.0.1:8080; PORT=8081 takes another port
 	@$(BIN)/python -m examples --port $(or $(PORT),8080)
 
-FIELD := tests/compat tests/conformance/test_field.py
+FIELD := tests/compat tests/conformance/test_field.py tests/libraries/test_field.py
 RAY := tests/cluster/ray
 TRAINERS := tests/adapters tests/trainers
 AGENTS := tests/agents
@@ -48,7 +48,7 @@ test-long: install browser proxies sandbox ## the tests that take over two secon
 test-pythons: browser proxies sandbox ## the tests of test under Python 3.11 to 3.14, as far as they are here: five minutes each
 	scripts/pythons -m "not long" $(foreach path,$(ELSEWHERE),--ignore $(path))
 
-test-field: install prometheus ## the tests beside the field's packages, each in an environment of its own: about two minutes
+test-field: install prometheus ## the tests beside the field's packages, in environments of their own: about three minutes
 	$(BIN)/python -m pytest $(FIELD)
 
 test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about seven minutes

@@ -3,13 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
 from inspect import getattr_static
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ors._authoring.parameters import declare_config, described, validated
+from ors._authoring.parameters import declare_config, validated
 from ors._authoring.task_lists import Listing, declare_tasks, task_files
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
@@ -227,8 +226,7 @@ class Environment(ABC):
 
     @classmethod
     def _identity(cls) -> Identity:
-        parameters = (described(cls) or {}).get("values")
-        return replace(identity_of(cls, task_files(cls)), parameters=parameters)
+        return identity_of(cls, task_files(cls))
 
     @classmethod
     def _tools(cls) -> Toolbox:

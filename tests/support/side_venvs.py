@@ -89,6 +89,12 @@ TRAINERS = Package(
 # The rest of what it asks for is for GPUs; its generator takes what it needs from the trainers above.
 SKYRL = Package("skyrl", "0.3.0", "skyrl", ("--no-deps",), ("loguru", "jaxtyping"))
 GYMNASIUM = Package("gymnasium", "1.4.0", "gymnasium", beside=_ours())
+LIBRARIES = Package(
+    "reasoning-gym",
+    "0.1.25",
+    "reasoning_gym",
+    beside=("gymnasium==1.4.0", "pygame==2.6.1", "textarena==0.7.4", *_ours()),
+)
 FASTMCP = Package("fastmcp", "4.1.2", "fastmcp", beside=("mcp==2.3.0",))
 VERIFIERS = Package("verifiers", "0.4.0", "verifiers", beside=_ours(), gigabytes=2.0)
 

@@ -19,6 +19,7 @@ from ors.cli.settings import erase_secrets
 from ors.cli.targets.installed import Installed, find
 from ors.cli.targets.variants import configured, given_settings
 from ors.errors import InvalidEnvironment
+from ors.libraries import library_environments, library_of
 
 NOT_THE_AUTHORS = (Path(__file__).parents[1], Path(importlib.__file__).parent)
 NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packages|build|dist")
@@ -73,11 +74,16 @@ def one_environment(target: str) -> "type[ors.Environment]":
 def roots(targets: Iterable[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for target in targets:
-        place, _ = _split(target)
-        named = _named(target)
-        for source in [_installed_source(named)] if named else _sources(place):
+        for source in _sources_of(target):
             found[source.root if source.file else _home(source)] = None
     return list(found)
+
+
+def _sources_of(target: str) -> list[Source]:
+    if library := _library(target):
+        return [Source(library, Path.cwd())]
+    named = _named(target)
+    return [_installed_source(named)] if named else _sources(_split(target)[0])
 
 
 def _environments(target: str) -> "list[type[ors.Environment]]":
@@ -85,6 +91,8 @@ def _environments(target: str) -> "list[type[ors.Environment]]":
         raise WrongUsage(
             f"{target} is a URL. A TARGET is code: package.module[:Class], path/file.py[:Class] or a folder"
         )
+    if _library(target):
+        return _of_library(target)
     if (named := _named(target)) is not None:
         source, (_, name) = _installed_source(named), _split(named.code)
         return [_class(_imported(source), name, source)] if name else _classes(_imported(source))
@@ -96,6 +104,22 @@ def _environments(target: str) -> "list[type[ors.Environment]]":
     if not found:
         raise Unreachable(f"No environment in {target}: no class derives from ors.Environment")
     return found
+
+
+def _library(target: str) -> str | None:
+    """The library that a target names; a module of that name in the current folder goes first."""
+    library = library_of(target)
+    own = library and (Path(f"{library}.py").exists() or Path(library, "__init__.py").exists())
+    return None if own else library
+
+
+def _of_library(target: str) -> "list[type[ors.Environment]]":
+    try:
+        return library_environments(target)
+    except InvalidEnvironment as error:
+        raise Unreachable(" ".join(str(error).split())) from error
+    except (Exception, SystemExit) as error:  # of the library
+        raise Unreachable(f"Cannot import {target}: {one_line(error)}") from error
 
 
 def _named(target: str) -> Installed | None:
@@ -174,7 +198,7 @@ def _imported(source: Source) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and not source.file and error.name == source.module:
             raise Unreachable(f"{source.module!r} is {NEITHER}") from None
-        place = raised_at(error, source.root)
+        place = _place(error, source.root)
         raise Unreachable(f"Cannot import {source}: {one_line(error)}{place}") from error
 
 
@@ -238,7 +262,7 @@ def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Se
         raise Unreachable(text + _defined(_culprit(classes, text))) from error
     except Exception as error:
         # The author's list_splits or list_tools may raise anything.
-        place = raised_at(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
+        place = _place(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
         raise Unreachable(f"Cannot serve: {one_line(error)}{place}") from error
 
 
@@ -266,7 +290,7 @@ def _ours(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in NOT_THE_AUTHORS)
 
 
-def raised_at(error: BaseException, root: Path) -> str:
+def _place(error: BaseException, root: Path) -> str:
     """Place of an error in the author's code: the deepest frame below `root`, else the deepest one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({shown_path(error.filename)}:{error.lineno})"

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
@@ -50,8 +50,8 @@ class DirectTransport:
         loop = running_loop()
         if self._loop is not loop:
             self._move_to(loop)
-        request = self.head(method, path, headers, body) + (body or b"")
-        connection = self._take(loop.time()) or await self.connected(self._open_connection(loop))
+        request = self._head(method, path, headers, body) + (body or b"")
+        connection = self._take(loop.time()) or await self._connect(loop)
         try:
             exchange = await connection.exchange(request)
         except BaseException:
@@ -91,23 +91,18 @@ class DirectTransport:
             connection.cut()
         return None
 
-    async def connected(self, opening: Coroutine[Any, Any, P]) -> P:
-        """Waits for a connection that is opened.
-
-        Raises:
-            NotSent: the server was not reached.
-        """
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
-                return await opening
+                return await self._open_connection(loop)
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no connection within {self._options.connect_seconds:g} s"
             raise NotSent(f"{self._where} cannot be reached{self._through}: {why}") from error
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
-        return await self.with_protocol(loop, HTTPConnection(self, loop))
+        return await self._with_protocol(loop, HTTPConnection(self, loop))
 
-    async def with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
+    async def _with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
         tls = self._next_hop.scheme == "https"
         await loop.create_connection(
             lambda: protocol,
@@ -161,7 +156,7 @@ class DirectTransport:
         self._open.clear()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
 
-    def head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    def _head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
         lines = [f"{method} {self._prefix}{path} HTTP/1.1", *self._fixed]
         for name, value in headers.items():
             lines.append(f"{name}: {value}")
