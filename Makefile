@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # What running the examples needs, and no more: it takes seconds, not minutes.
 RUNS := $(VENV)/.runs
 
-.PHONY: help install run test test-long test-field test-trainers test-agents test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-cores bench-peers bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
+.PHONY: help install run test test-long test-field test-trainers test-agents test-ray attack coverage check format bench bench-quick bench-pairs bench-cluster bench-cores bench-peers age bench-rollouts bench-adapters nodes profile soak fuzz idle cost killed records screenshots clean bench-sandbox browser proxies prometheus sandbox docs test-docs test-pythons package
 
 help: ## what there is to do
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -109,6 +109,9 @@ bench-cores: install ## how workers scale over cores, where there are more than 
 
 bench-peers: install ## this package beside its peers, each with its own server and client: about five minutes
 	$(BIN)/python -m bench.peers
+
+age: install ## whether a server ages: a million short episodes, in about five minutes
+	$(BIN)/python -m bench.age
 
 bench-rollouts: install ## what the driver of rollouts costs beside the bare client: about two minutes
 	$(BIN)/python -m bench.rollouts
