@@ -120,7 +120,7 @@ def test_a_run_remembers_version_and_hash_and_so_do_its_episodes_and_exports(
     play = ("eval", "first-one", "--model", "random", "--out")
     assert ors(*play, "first").code == 0
     told = kept(tmp_path / "first")
-    assert told["version"] == "1.2"
+    assert (told["version"], told.pop("parameters")) == ("1.2", None)
     (record,) = read_run(tmp_path / "first").episodes()
     assert {"version": record.version, "hash": record.hash} == told
     for format in ("openai", "atif"):

@@ -1,5 +1,7 @@
 """Parameters: a class declares `Config`, and variants of it have values of their own."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -8,6 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 import ors.testing
 from ors import Environment, Server, ToolOutput, tool
 from ors.errors import InvalidEnvironment
+from tests.support import parameters
 
 
 class Sums(Environment):
@@ -80,6 +83,15 @@ def test_a_server_asks_for_parameters_without_a_default() -> None:
     assert Server([Demanding.configured(level="a")])
 
 
+def test_parameters_that_are_no_json_are_found_at_the_start() -> None:
+    class Odd(Sums):
+        class Config(BaseModel):
+            rule: Callable[[int], int] = abs
+
+    with pytest.raises(InvalidEnvironment, match=r"Odd.Config cannot be written as JSON"):
+        Server([Odd])
+
+
 def test_names_of_an_authors_own_stay_theirs() -> None:
     class Own(Sums):
         Config: ClassVar[Any] = {"not": "a model"}
@@ -91,3 +103,19 @@ def test_names_of_an_authors_own_stay_theirs() -> None:
 
     assert {each.name for each in Own.list_tools().tools} == {"submit", "config"}
     Server([Own.configured("other")])
+
+
+def test_tests_take_an_environment_by_its_installed_name_with_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sums_kit-1.0.dist-info").mkdir()
+    points = "[ors.environments]\nsums-kit = tests.support.parameters:Sums\n"
+    (tmp_path / "sums_kit-1.0.dist-info/entry_points.txt").write_text(points)
+    (tmp_path / "sums_kit-1.0.dist-info/METADATA").write_text("Name: sums-kit\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for target in ("sums-kit", "sums-kit==1.0", parameters.SUMS):
+        assert ors.testing.environment(target, config={"difficulty": 5}).config.difficulty == 5
+    with pytest.raises(InvalidEnvironment, match="has no parameter 'x'"):
+        ors.testing.environment("sums-kit", config={"x": 5})
+    with pytest.raises(ValueError, match=r"1\.0 is installed, not 2"):
+        ors.testing.environment("sums-kit==2")

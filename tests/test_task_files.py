@@ -1,6 +1,7 @@
 """Tasks from files: read one at a time, by an index that is always right."""
 
 import csv
+import hashlib
 import json
 import multiprocessing
 import os
@@ -326,3 +327,17 @@ def test_a_data_set_is_a_list_of_tasks() -> None:
         tasks_from(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)))
     with pytest.raises(TypeError, match="without streaming=True"):
         tasks_from(datasets.Dataset.from_list(ROWS).to_iterable_dataset())
+
+
+def test_a_file_with_another_hash_is_refused(tmp_path: Path) -> None:
+    path = as_jsonl(tmp_path / "tasks.jsonl", ROWS)
+    known = hashlib.sha256(path.read_bytes()).hexdigest()
+    tasks = tasks_from(path, sha256=known.upper())
+    assert list(pickle.loads(pickle.dumps(tasks))) == ROWS
+    as_jsonl(path, ROWS[1:])
+    now = hashlib.sha256(path.read_bytes()).hexdigest()
+    for ask in (lambda: tasks_from(path, sha256=known), lambda: pickle.loads(pickle.dumps(tasks))):
+        with pytest.raises(ValueError, match=f"is another file: its SHA-256 is {now}, not "):
+            ask()
+    with pytest.raises(TypeError, match="sha256 is for files"):
+        tasks_from([{}], sha256=known)

@@ -11,7 +11,7 @@ import pytest
 
 import ors
 from ors import Environment, Server, TextBlock, ToolOutput, tool
-from ors.client import AsyncORS
+from ors.client import AsyncORS, Options
 from tests.support.in_process_cluster import linked_servers, routing
 from tests.support.live_server import serving
 
@@ -77,9 +77,9 @@ def through_a_router(folder: Path) -> Iterator[str]:
         yield router.url
 
 
-async def shortest_walk(walk: Walk, url: str) -> set[tuple[str, str]]:
+async def shortest_walk(walk: Walk, url: str, options: Options) -> set[tuple[str, str]]:
     walks = []
-    async with AsyncORS(url) as client:
+    async with AsyncORS(url, options=options) as client:
         environment = client.environment("quick")
         (task,) = await environment.list_tasks("train")
         async with environment.session(task) as session:
@@ -90,11 +90,14 @@ async def shortest_walk(walk: Walk, url: str) -> set[tuple[str, str]]:
     return min(walks, key=len)
 
 
-@pytest.mark.parametrize(("server", "functions", "files"), [(direct, 105, 31), (through_a_router, 132, 37)])
+@pytest.mark.parametrize(
+    ("server", "multiplex", "functions", "files"),
+    [(direct, False, 105, 31), (direct, True, 101, 31), (through_a_router, False, 138, 39)],
+)
 async def test_a_call_passes_through_few_functions(
-    server: Callable[[Path], Iterator[str]], functions: int, files: int, tmp_path: Path
+    server: Callable[[Path], Iterator[str]], multiplex: bool, functions: int, files: int, tmp_path: Path
 ) -> None:
     with walking() as walk, server(tmp_path) as url:  # type: ignore[attr-defined]
-        seen = await shortest_walk(walk, url)
+        seen = await shortest_walk(walk, url, Options(multiplex=multiplex))
     assert len(seen) <= functions
     assert len({file for file, _ in seen}) <= files

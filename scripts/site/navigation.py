@@ -20,7 +20,7 @@ SECTIONS = {
 FIRST = {
     "guides/": (
         *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "judges"),
-        *("testing", "inspector", "calling", "agents", "coding-agents"),
+        *("testing", "sharing", "inspector", "calling", "agents", "coding-agents"),
         *("evaluating", "rollouts", "runs", "replay"),
         *("training", "training-adapters", "operating", "telemetry", "recording", "scaling", "proxies"),
     ),

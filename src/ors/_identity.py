@@ -5,11 +5,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 GROUP = "ors.environments"
@@ -22,19 +23,23 @@ _SKIPPED = re.compile(r"\..*|__pycache__|venv|node_modules|site-packages|build|d
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The code of an environment."""
+    """The code of an environment, and its parameters."""
 
     version: str | None = None
     """That of its package, if it is installed."""
     hash: str | None = None
     """SHA-256 of its code and task files."""
+    parameters: Mapping[str, Any] | None = None
+    """Their values, if it has any."""
 
     def __str__(self) -> str:
-        return f"{self.version or 'no version'} ({(self.hash or 'no hash')[:12]})"
+        configured = f" with {json.dumps(self.parameters)}" if self.parameters else ""
+        return f"{self.version or 'no version'} ({(self.hash or 'no hash')[:12]}){configured}"
 
     def differs(self, other: "Identity") -> bool:
-        """Whether this is other code, as far as both are known."""
-        pairs = ((self.version, other.version), (self.hash, other.hash))
+        """Whether this is other code, or has other parameters, as far as both are known."""
+        pairs: tuple[tuple[Any, Any], ...] = ((self.version, other.version), (self.hash, other.hash))
+        pairs += ((self.parameters, other.parameters),)
         return any(one != two for one, two in pairs if one is not None and two is not None)
 
 

@@ -3,12 +3,13 @@
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from inspect import getattr_static
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ors._authoring.parameters import declare_config, validated
+from ors._authoring.parameters import declare_config, described, validated
 from ors._authoring.task_lists import Listing, declare_tasks, task_files
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
@@ -226,7 +227,8 @@ class Environment(ABC):
 
     @classmethod
     def _identity(cls) -> Identity:
-        return identity_of(cls, task_files(cls))
+        parameters = (described(cls) or {}).get("values")
+        return replace(identity_of(cls, task_files(cls)), parameters=parameters)
 
     @classmethod
     def _tools(cls) -> Toolbox:

@@ -52,6 +52,9 @@ class Limits:
         "On SIGTERM, how long sessions may continue while new ones are refused; a second signal ends them.",
     )
     grace_seconds: float = _limit(10.0, "On shutdown, how long running calls may continue.")
+    multiplexed: int = _limit(
+        10_000, "Requests that an `ors` client may have open on one connection; 0 allows only HTTP."
+    )
     body_bytes: int = _limit(32 * 2**20, "Largest request body; beyond it, 413.")
     result_bytes: int = _limit(
         64 * 2**20, "Largest result of a tool; beyond it, an error, or cut off if the tool allows that."

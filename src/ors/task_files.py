@@ -132,6 +132,8 @@ def _at(row: Callable[[int], JSONObject], count: int, index: int | slice) -> JSO
 class FileRows(Sequence[JSONObject]):
     """Rows of a file. The file stays open: one that is replaced meanwhile still has its old rows here."""
 
+    sha256: str | None = None
+
     def __init__(self, path: str | Path, descriptor: int | None = None) -> None:
         self._path = str(path)
         self._file = os.open(path, os.O_RDONLY) if descriptor is None else descriptor
@@ -142,7 +144,8 @@ class FileRows(Sequence[JSONObject]):
         self._count = os.fstat(self._index).st_size // OFFSET - 1
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return tasks_from, (self._path,)  # another process opens the file again
+        # Another process opens the file again.
+        return partial(tasks_from, sha256=self.sha256), (self._path,)
 
     def __len__(self) -> int:
         return self._count
@@ -330,22 +333,37 @@ def _line(path: Path, row: dict[str, Any]) -> bytes:
         ) from None
 
 
-def tasks_from(source: Any) -> Sequence[JSONObject]:
+def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject]:
     """The tasks of a JSONL, CSV, TSV or Parquet file, or of a `datasets` data set, for `list_tasks`.
 
     Each row is a task, and is read when it is asked for: an index on disk says where it begins. The index is
-    kept in the user's cache folder and made again when the file changes. CSV values are strings.
+    kept in the user's cache folder and made again when the file changes. CSV values are strings. With
+    `sha256`, as `sha256sum` prints it, another file is refused.
 
     Raises:
-        OSError: the file cannot be read. ValueError: it is of no known kind, or not valid.
+        OSError: the file cannot be read. ValueError: it is of no known kind, not valid, or another one.
         ImportError: a Parquet file needs pyarrow. TypeError: `source` is something else.
     """
     if not isinstance(source, str | os.PathLike):
+        if sha256 is not None:
+            raise TypeError("sha256 is for files: data sets have revisions of their own")
         return DatasetRows(source)
     path = Path(os.fspath(source))
     if not path.is_file():
         relative = "" if path.is_absolute() else f"; relative paths begin in {Path.cwd()}"
         raise FileNotFoundError(f"there is no file {path}{relative}")
+    if sha256 is None:
+        return _rows(path)
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256.lower():
+        raise ValueError(f"{path} is another file: its SHA-256 is {found}, not {sha256}")
+    rows = _rows(path)
+    rows.sha256 = sha256
+    return rows
+
+
+def _rows(path: Path) -> FileRows:
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return JSONLRows(path)

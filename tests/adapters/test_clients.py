@@ -1,5 +1,6 @@
 """The clients of adapters."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from typing import ClassVar
 import pytest
 
 from ors import Server
+from ors.adapters import serve
 from ors.adapters.common.clients import OPTIONS, shared_client, shared_sync_client
 from ors.client import ORS
 from tests.support.live_server import serving
+from tests.support.parameters import SUMS
 from tests.support.training_environment import Hunt
 
 URL = "http://127.0.0.1:9"
@@ -108,3 +111,19 @@ def test_a_handler_of_sigterm_that_is_not_ours_stays(url: str) -> None:
 
 def test_sessions_of_adapters_do_not_outlive_a_killed_trainer_by_much() -> None:
     assert OPTIONS.idle_seconds == 120
+
+
+def test_a_server_is_started_once_with_parameters_and_keys_stay(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ORS_API_KEY", "kept")
+    config = {"difficulty": 5, "words": ["a"], "label": "5"}
+    with ORS(serve(SUMS, config)) as client:
+        told = client.environment("sums").description()
+        assert told is not None
+        assert told["parameters"]["values"] == {**config, "level": 1}
+    assert serve(SUMS, config) == serve(SUMS, config) != serve(SUMS)
+    assert os.environ["ORS_API_KEY"] == "kept"
+    with pytest.raises(ValueError, match=r"cannot be served with difficulty=0"):
+        serve(SUMS, {"difficulty": 0})
+    assert "Input should be greater than or equal to 1" in capfd.readouterr().err

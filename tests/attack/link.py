@@ -9,9 +9,10 @@ import time
 HEADER = struct.Struct(">IBI")
 LENGTHS = struct.Struct(">BHHI")
 STATUS = struct.Struct(">HH")
-REQUEST, LEAVE, CREDIT, FIND = range(1, 5)
-HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED = range(16, 25)
-KINDS = (*range(6), *range(15, 26), 255)
+CALLED = struct.Struct(">HHH")
+REQUEST, LEAVE, CREDIT, FIND, CALL = range(1, 6)
+HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED, RESULT = range(16, 26)
+KINDS = (*range(7), *range(15, 27), 255)
 ANSWERS = (WHOLE, HEAD)
 PATHS = (
     b"/health", b"/ground/tools", b"/ground/tasks", b"/ground/prompt", b"/ping", b"/-/sessions", b"/-/link",
@@ -21,6 +22,7 @@ PATHS = (
 PARTS = (b"", b"x", b"HTTP/1.1 200 OK\r\n\r\n", b"y" * 70_000)
 
 UPGRADE = b"GET /-/link HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: ors-link\r\n\r\n"
+MULTIPLEXED = b"GET /-/mux HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: ors-mux/1\r\n\r\n"
 SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: ors-link\r\n\r\n"
 
 
@@ -36,6 +38,12 @@ def request(
     lines = b"\n".join(headers)
     lengths = LENGTHS.pack(len(method), len(path), len(query), len(lines))
     return frame(REQUEST, number, lengths + method + path + query + lines + body)
+
+
+def call(number: int, path: bytes, sid: bytes, key: bytes, body: bytes) -> bytes:
+    """A tool call's frame."""
+    lengths = CALLED.pack(len(path), len(sid), len(key))
+    return frame(CALL, number, lengths + path + sid + key + body)
 
 
 def tasks(number: int) -> bytes:
@@ -60,12 +68,12 @@ def status(payload: bytes) -> int:
     return int(STATUS.unpack_from(payload)[0])
 
 
-def linked(address: tuple[str, int]) -> socket.socket:
+def linked(address: tuple[str, int], upgrade: bytes = UPGRADE) -> socket.socket:
     """A link to a server, which has said hello."""
     end = socket.create_connection(address, 20)
-    end.sendall(UPGRADE)
+    end.sendall(upgrade)
     heard = b""
-    while b'"slot"' not in heard:
+    while b"}" not in heard:
         part = end.recv(65536)
         assert part, heard
         heard += part
@@ -96,7 +104,7 @@ class Noise:
         """Makes a frame that a router may send, or nearly."""
         if self._random.random() < 0.4:
             return self._mutated(self._request())
-        return self._random.choice((self._request, self._word, self._word, self._odd))()
+        return self._random.choice((self._request, self._call, self._word, self._word, self._odd))()
 
     def _request(self) -> bytes:
         pick = self._random.choice
@@ -107,6 +115,19 @@ class Noise:
         body = pick((b"", b"{}", b'{"split":"train"}', b"[" * 2000, self._random.randbytes(30)))
         query = pick((b"", b"offset=" + b"9" * 5000, b"a=%ff&&", self._random.randbytes(9)))
         return request(self._number(), method, path, headers, body, query)
+
+    def _call(self) -> bytes:
+        pick = self._random.choice
+        path = pick((b"/ground/call", b"/ground/call", *PATHS))
+        body = pick((b'{"name":"note","input":{"name":"x"}}', b"", b"{}", b"[", b"\xff", b"[" * 2000))
+        made = call(
+            self._number(),
+            path,
+            pick((self._sid, b"", b"\xff")),
+            pick((b"k", b"", b"\n", b"\xff" * 300)),
+            body,
+        )
+        return self._mutated(made) if self._random.random() < 0.3 else made
 
     def _word(self) -> bytes:
         kind = self._random.choice((LEAVE, CREDIT, FIND, *KINDS))
@@ -119,6 +140,8 @@ class Noise:
             HEADER.pack(40_000_000, REQUEST, 1) + b"x" * 100,
             frame(REQUEST, 0, LENGTHS.pack(255, 65535, 65535, 2**32 - 1)),
             frame(REQUEST, 1, b""),
+            frame(CALL, 1, b""),
+            frame(CALL, 1, b"\xff" * 6),
             frame(CREDIT, self._number(), b"\xff" * 64),
             frame(FIND, self._number(), self._sid),
             frame(FIND, self._number(), b"\xff\xff"),

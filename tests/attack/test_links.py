@@ -26,16 +26,17 @@ ASKED = (
 )
 
 
+@pytest.mark.parametrize("upgrade", [link.UPGRADE, link.MULTIPLEXED], ids=["peer", "client"])
 @pytest.mark.parametrize("name", ["server", "workers"])
 def test_no_frame_harms_the_server_that_answers(
-    name: str, tmp_path: Path, scale: Scale, tally: Tally
+    name: str, upgrade: bytes, tmp_path: Path, scale: Scale, tally: Tally
 ) -> None:
     wanted = scale.of(4_000, 150_000)
     with front(name, tmp_path, target=ALONE) as where:
         noise, sent, links, worst = link.Noise(f"{scale.seed}.{name}", where.sids[0]), 0, 0, 0
         while sent < wanted:
             links += 1
-            given = _fed(where, noise)
+            given = _fed(where, noise, upgrade)
             sent += given[0]
             worst = max(worst, given[1])
         assert worst < 500, worst
@@ -49,10 +50,10 @@ def test_no_frame_harms_the_server_that_answers(
         )
 
 
-def _fed(where: Front, noise: link.Noise) -> tuple[int, int]:
+def _fed(where: Front, noise: link.Noise, upgrade: bytes) -> tuple[int, int]:
     """Sends frames until the link is closed upon one; gives how many, and the highest status answered."""
     sent, worst, heard = 0, 0, b""
-    with link.linked((where.raw.host, where.raw.port)) as end:
+    with link.linked((where.raw.host, where.raw.port), upgrade) as end:
         end.settimeout(0.0)
         for _ in range(50):
             try:
@@ -160,11 +161,14 @@ def _came(router: Raw) -> str:
     return " ".join(str(answer.status) for answer in given) or "closed"
 
 
-def test_a_link_that_does_not_read_costs_little_memory(tmp_path: Path, scale: Scale, tally: Tally) -> None:
+@pytest.mark.parametrize("upgrade", [link.UPGRADE, link.MULTIPLEXED], ids=["peer", "client"])
+def test_a_link_that_does_not_read_costs_little_memory(
+    upgrade: bytes, tmp_path: Path, scale: Scale, tally: Tally
+) -> None:
     asked = scale.of(8_000, 60_000)
     with front("server", tmp_path) as where:
         address = (where.raw.host, where.raw.port)
-        with link.linked(address) as end:
+        with link.linked(address, upgrade) as end:
             end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sent = link.stuffed(end, b"".join(link.tasks(n) for n in range(1, asked + 1)), 20)
             grown = where.grown(5)

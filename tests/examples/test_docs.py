@@ -27,6 +27,7 @@ from tests.examples.test_readme import ROOT, blocks
 from tests.support.episode_records import episode
 from tests.support.live_server import serving
 from tests.support.model_provider import ChatAnswers, ResponsesAnswers, providing
+from tests.support.parameters import SUMS
 from tests.support.provider_types import message_problems
 from tests.support.raw_http import Raw
 from tests.support.scripted_server import answer
@@ -45,9 +46,10 @@ OTHERS = (
     "docs/guides/runs.md",
     "docs/guides/scaling.md",
     "docs/guides/training-adapters.md",
+    "docs/guides/training.md",
 )
 FOREIGN = {
-    *("--find-links", "--help", "--no-cache-dir", "--version"),
+    *("--find-links", "--help", "--no-cache-dir", "--no-deps", "--version", "--wheel-dir"),
     *("--enable-auto-tool-choice", "--jinja", "--tool-call-parser"),  # of model servers
     *("--allowed", "--mcp-config", "--skip-git-repo-check", "--strict-mcp-config", "--tools"),  # of agents
 }
@@ -146,6 +148,14 @@ def test_the_rollouts_page_plays_its_episodes(capsys: pytest.CaptureFixture[str]
     assert "Scored" in capsys.readouterr().out
     assert (namespace["record"].reward, namespace["rewards"]) == (1.0, [1.0] * 40)
     assert (namespace["failures"], namespace["outcomes"]) == ([], ["scored"] * 10)
+
+
+def test_the_training_page_starts_a_server_with_parameters(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = blocks("docs/guides/training.md")
+    namespace: dict[str, Any] = {}
+    exec(code.replace('serve("adder"', f"serve({SUMS!r}").replace('"adder"', '"sums"'), namespace)
+    namespace["client"].close()
+    assert "'difficulty': 5" in capsys.readouterr().out
 
 
 @pytest.mark.xdist_group("providers")

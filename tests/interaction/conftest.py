@@ -4,7 +4,7 @@ import pytest
 
 import ors.testing
 from ors import Server
-from ors.client import AsyncORS
+from ors.client import AsyncORS, Options
 from tests.support.cutting_proxy import http_proxy, listening
 from tests.support.environments import Lab, Other
 from tests.support.live_server import serving
@@ -17,7 +17,7 @@ def url(raw: Raw) -> str:
     return raw.url
 
 
-@pytest.fixture(params=["in-process", "socket", "proxy"])
+@pytest.fixture(params=["in-process", "http", "link", "proxy"])
 async def client(
     request: pytest.FixtureRequest, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[AsyncORS]:
@@ -29,7 +29,7 @@ async def client(
     if request.param == "proxy":
         monkeypatch.setenv("http_proxy", request.getfixturevalue("proxy"))
         monkeypatch.setenv("no_proxy", "")
-    async with AsyncORS(url) as made:
+    async with AsyncORS(url, options=Options(multiplex=request.param == "link")) as made:
         yield made
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,23 +12,24 @@ from tests.support.environments import Lab
 
 CALLS, SESSIONS = 2000, 40
 PATIENT = Options(backoff_seconds=0.001, backoff_limit_seconds=0.2, retries=20)
-EACH_ITS_OWN = replace(PATIENT, keepalive_seconds=0)
+EACH_ITS_OWN = replace(PATIENT, keepalive_seconds=0, multiplex=False)
 
 
-@pytest.fixture
-def cutting(url: str) -> Iterator[tuple[Cutting, str]]:
-    """A way to the server on which a third of the connections break."""
-    made = Cutting(url)
-    with listening(made.serve) as through:
-        yield made, through
-
-
-async def test_every_call_is_answered_and_runs_once_when_a_third_of_the_connections_break(
-    cutting: tuple[Cutting, str],
+@pytest.mark.parametrize("multiplexed", [False, True])
+async def test_every_call_is_answered_and_runs_once_when_connections_break(
+    url: str, multiplexed: bool
 ) -> None:
-    network, through = cutting
+    # A third of the connections, each for one request; or every connection, which all requests share.
+    network = Cutting(url, share=1, most=30_000) if multiplexed else Cutting(url)
+    with listening(network.serve) as through:
+        await played_once(through, PATIENT if multiplexed else EACH_ITS_OWN)
+    assert network.connections > (100 if multiplexed else CALLS)
+    assert network.cut > (100 if multiplexed else CALLS / 4)
+
+
+async def played_once(through: str, options: Options) -> None:
     keys = [uuid.uuid4().hex for _ in range(SESSIONS)]
-    async with AsyncORS(through, options=EACH_ITS_OWN) as client:
+    async with AsyncORS(through, options=options) as client:
         env = client.environment("lab")
 
         async def episode(key: str) -> None:
@@ -42,8 +42,6 @@ async def test_every_call_is_answered_and_runs_once_when_a_third_of_the_connecti
         await asyncio.gather(*(episode(key) for key in keys))
     assert [Lab.counts[f"{key}.echo"] for key in keys] == [CALLS // SESSIONS] * SESSIONS
     assert [Lab.counts[f"{key}.teardown"] for key in keys] == [1] * SESSIONS
-    assert network.connections > CALLS
-    assert network.cut > CALLS / 4
 
 
 async def held(session: AsyncSession, key: str) -> asyncio.Task[ToolOutput]:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 from ors import Limits
 from ors.openreward.hosting import Hosting
 from ors.openreward.serving import sandbox_server
+from tests.support.commands import running
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw, Stream, as_body, as_headers
+from tests.support.waiting import wait_until
 
 KEY, OTHER = {"X-API-Key": "first"}, {"X-API-Key": "second"}
 SETTINGS = {"environment": "a/b", "image": "python:3", "machine_size": "0.5:0.5", "network": None}
+PROXY = "exec 3<>/dev/tcp/127.0.0.1/3128;"
 CHUNK = 4 * 2**20 - 64 * 2**10
 
 
@@ -224,6 +228,26 @@ def test_a_client_without_pings_loses_its_sandbox_even_while_a_command_runs() ->
     assert not group.exists()
 
 
+def test_the_hosts_of_a_policy_are_reached_and_a_new_policy_cuts_the_connections_of_the_old_one() -> None:
+    rules = [{"action": each, "host": "127.0.0.1"} for each in ("allow", "deny")]  # the first one counts
+    with serving(sandbox_server(Hosting(host_root=True, open_network=True))) as url:
+        client = Client(url)
+        client.sid = client.created(network={"rules": [], "presets": [], "enforce": True})
+        ask = PROXY + r" printf 'CONNECT 127.0.0.1:{} HTTP/1.1\r\n\r\n' >&3; head -1 <&3"
+        assert "403" in client.run(ask.format(443))[1]
+        assert client.post("/set_network", {"rules": rules, "presets": [], "enforce": True}).json() == {}
+        assert "502" in client.run(ask.format(443))[1]  # nothing listens there
+        assert "403" in client.run(ask.format(8443))[1]
+        left = threading.Thread(target=client.run, args=[f"{PROXY} cat <&3"])
+        left.start()
+        wait_until(
+            lambda: client.post("/set_network", {"rules": []}).json() == {} and not left.is_alive(),
+            "the open connection has ended",
+        )
+        assert "403" in client.run(ask.format(443))[1]
+        assert client.post("/delete_session").status == 200
+
+
 def test_what_a_server_does_not_have_is_refused_by_name(url: str) -> None:
     client = Client(url)
     for settings, text in (
@@ -234,6 +258,11 @@ def test_what_a_server_does_not_have_is_refused_by_name(url: str) -> None:
         ({"host_aliases": [{"ip": "127.0.0.1", "hostnames": ["db"]}]}, "host_aliases"),
         ({"bucket_config": {"mount_path": "/data"}}, "--data"),
         ({"block_network": True, "network": {"rules": []}}, "exclusive"),
+        ({"network": {"rules": [{"action": "allow", "host": "a.test"}]}}, "--open-network"),
+        ({"network": {"rules": [{"action": "deny", "host": "*.a.test"}]}}, "whole host"),
+        ({"network": {"rules": [{"action": "allow", "host": "a", "path": "/x"}]}}, "whole host"),
+        ({"network": {"presets": ["pypi"]}}, "presets"),
+        ({"network": {"enforce": False}}, "enforce"),
     ):
         answer = client.post("/create_sandbox", {**SETTINGS, **settings})
         assert (answer.status, text in answer.detail) == (400, True), answer
@@ -249,3 +278,23 @@ def test_what_a_server_does_not_have_is_refused_by_name(url: str) -> None:
     assert (full.status, full.headers["retry-after"], "limit" in full.detail) == (429, "1", True)
     for sid in sids:
         client.post("/delete_session", sid=sid)
+
+
+def test_nothing_is_left_when_the_server_is_killed() -> None:
+    with running("sandboxes", "--port", "0", "--host-root", "--no-inspector") as server:
+        client = Client(server.url())
+        client.sid = client.created()
+        seconds = str(86400 + os.getpid())
+        client.run(f"setsid sleep {seconds} &")
+        wait_until(lambda: processes_with(seconds), "the program runs")
+        server.stop(signal.SIGKILL)
+        wait_until(lambda: not processes_with(seconds), "the program has ended")
+
+
+def processes_with(seconds: str) -> int:
+    """How many programs on this machine sleep for so long."""
+    found = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            found += (folder / "cmdline").read_bytes() == f"sleep\0{seconds}\0".encode()
+    return found

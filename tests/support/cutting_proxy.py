@@ -73,6 +73,7 @@ class Cutting:
 
     target: str
     share: float = 1 / 3
+    most: int = 3000
     dice: random.Random = field(default_factory=lambda: random.Random(7))
     connections: int = 0
     cut: int = 0
@@ -83,7 +84,7 @@ class Cutting:
         limits: tuple[int | None, int | None] = (None, None)
         if self.dice.random() < self.share:
             self.cut += 1
-            there, back = self.dice.randrange(3000), self.dice.randrange(3000)
+            there, back = self.dice.randrange(self.most), self.dice.randrange(self.most)
             limits = (there, None) if self.dice.random() < 0.5 else (None, back)
         try:
             server = await asyncio.open_connection(parts.hostname, parts.port)

@@ -1,10 +1,12 @@
-"""An environment with parameters, as a file that commands are given."""
+"""Environments with parameters, in a file that commands and adapters are given."""
 
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
 from ors import Environment, ToolOutput, tool
+
+SUMS = f"{__file__}:Sums"
 
 
 class Sums(Environment):

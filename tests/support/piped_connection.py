@@ -54,6 +54,7 @@ class App:
     """Answers a request with its path and a long body, or when the test says so."""
 
     def __init__(self) -> None:
+        self.id_prefix = ""
         self.limits = Limits(body_bytes=10_000)
         self.tasks: set[asyncio.Task[None]] = set()
         self.taken: list[str] = []
@@ -177,7 +178,9 @@ class Client:
         self.connection = self.pipe.protocol = Connection(self.context, set(), self.clock)  # type: ignore[arg-type]
         self.connection.connection_made(self.pipe)  # type: ignore[arg-type]
 
-    def _taken_over(self, transport: asyncio.Transport, open_: Open, rest: bytes) -> None:
+    def _taken_over(
+        self, transport: asyncio.Transport, open_: Open, headers: dict[bytes, bytes], rest: bytes
+    ) -> None:
         transport.set_protocol(Other())
 
     def send(self, *requests: bytes) -> None:

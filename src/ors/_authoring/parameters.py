@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from inspect import getattr_static, isclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, PydanticUserError, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from ors.errors import InvalidEnvironment
 
@@ -55,8 +56,15 @@ def _told(cls: type, model: type[BaseModel], error: Mapping[str, Any]) -> str:
 
 
 def described(cls: type) -> dict[str, Any] | None:
-    """The parameters as JSON: {"schema": …, "values": …}; None if the class has none."""
+    """The parameters as JSON: {"schema": …, "values": …}; None if the class has none.
+
+    Raises:
+        InvalidEnvironment: they cannot be written as JSON.
+    """
     model, now = model_of(cls), getattr_static(cls, "config", None)
     if model is None or not isinstance(now, model):
         return None
-    return {"schema": model.model_json_schema(), "values": now.model_dump(mode="json")}
+    try:
+        return {"schema": model.model_json_schema(by_alias=False), "values": now.model_dump(mode="json")}
+    except (PydanticUserError, PydanticSerializationError) as error:
+        raise InvalidEnvironment(f"{cls.__name__}.Config cannot be written as JSON: {error}") from None

@@ -4,6 +4,7 @@ from ors._json import loads
 from ors._protocol.sse import Decoder, encode
 
 CHUNK_BYTES = 4096
+_TASK_ID = b"event: task_id\ndata: "
 _END = b"event: end\ndata: "
 _LINE_SEPARATORS = (
     (b"\xc2\x85", b"\\u0085"),
@@ -24,7 +25,12 @@ SESSION_OVER = ("Session lost", "Session deleted", "Session expired")
 
 def task_id_event(task_id: str) -> bytes:
     """The first event of every call, with the id for rejoining it."""
-    return b"event: task_id\ndata: " + task_id.encode() + b"\n\n"
+    return _TASK_ID + task_id.encode() + b"\n\n"
+
+
+def event_task_id(event: bytes) -> bytes:
+    """The task id in the first event of a call."""
+    return event[len(_TASK_ID) : -2]
 
 
 def error_event(message: str, reason: str = "") -> bytes:

@@ -113,6 +113,14 @@ def new_session_id(slot: int = 0, incarnation: int = 0) -> str:
     )
 
 
+PREFIX_CHARS = 13
+"""The first characters of a session id name its server: slot and incarnation."""
+
+
+def id_prefix(slot: int, incarnation: int) -> str:
+    return new_session_id(slot, incarnation)[:PREFIX_CHARS]
+
+
 def session_id_route(sid: str) -> tuple[int, int] | None:
     """The slot and incarnation in an id made by `new_session_id`; None for other ids."""
     try:

@@ -1,1 +1,46 @@
 """Adapters: environments of any server in the trainers of the field. Import the module of your trainer."""
+
+import atexit
+import json
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["serve"]
+
+
+def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
+    """Serves an environment with these parameters while this process lives: the `base_url` of an adapter.
+
+    `target` is what `ors serve` takes, such as the name of an installed environment. It is served by a child
+    process on this machine; the same arguments again return the same URL.
+
+    Raises:
+        ValueError: it cannot be served; standard error says why.
+    """
+    values = {name: json.dumps(value, default=_plain) for name, value in (config or {}).items()}
+    return _served(target, tuple(f"{name}={text}" for name, text in values.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Of a trainer's configuration, such as those of OmegaConf."""
+    return dict(value) if isinstance(value, Mapping) else list(value)
+
+
+@lru_cache
+def _served(target: str, settings: tuple[str, ...]) -> str:
+    from click.exceptions import Exit  # late: adapters of a server that runs need no command line
+
+    from ors.cli.targets.process import served
+    from ors.cli.targets.variants import words
+
+    stack, variables = ExitStack(), dict(os.environ)
+    atexit.register(stack.close)
+    try:
+        return stack.enter_context(served(target, variant=words(settings)))
+    except Exit:
+        raise ValueError(f"{target} cannot be served with {', '.join(settings) or 'its defaults'}") from None
+    finally:
+        os.environ.update(variables)  # a command forgets its keys, and a trainer needs them

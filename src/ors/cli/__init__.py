@@ -14,6 +14,7 @@ __all__ = ["COMMANDS", "main", "ors"]
 COMMANDS = {
     "init": ("init:init", "Create a package with a new environment."),
     "serve": ("serve:serve", "Serve environments over HTTP."),
+    "run": ("run:run", "Run a file written for openreward or ors-sdk, unchanged."),
     "route": ("route:route", "Put several servers behind one address."),
     "hosts": ("route:hosts", "List, scale and drain the servers in a Ray cluster."),
     "list": ("look:list_command", "List environments with their tasks and tools."),
@@ -27,6 +28,7 @@ COMMANDS = {
     "mcp": ("mcp:mcp", "Open an episode for a coding agent, over MCP."),
     "view": ("browse:view", "Look at recorded runs in a browser."),
     "test": ("test:test_command", "Test whether an environment is fit to train on."),
+    "card": ("card:card", "Write the card of an environment into its README, or check it."),
     "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
     "regrade": ("regrade:regrade", "Compute the rewards of a run anew, without the agent."),
     "check": ("check:check", "Check a server against the standard."),
@@ -40,10 +42,13 @@ COMMANDS = {
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
 GROUPS = {
-    "Write": ("init", "play", "test"),
+    "Write": ("init", "play", "test", "card"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
     "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
-    "Operate": ("serve", "route", "hosts", "check", "bench", "sandbox", "sandboxes", "config", "completion"),
+    "Operate": (
+        *("serve", "run", "route", "hosts", "check", "bench"),
+        *("sandbox", "sandboxes", "config", "completion"),
+    ),
 }
 """The commands as `ors --help` lists them."""
 

@@ -16,6 +16,7 @@ from ors.client.requests.server import RemoteServer
 from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.transports.base import Bound, Transport, proxy_of
 from ors.client.transports.http import DirectTransport
+from ors.client.transports.multiplexed import MultiplexedTransport
 from ors.client.transports.options import Options
 from ors.client.transports.proxy import ProxiedTransport
 
@@ -74,7 +75,7 @@ class AsyncORS(Bound):
     def _remote(self, base_url: str, transport: Transport | None = None) -> RemoteServer:
         remote = self._remotes.get(base_url)
         if remote is None:
-            transport = transport or http_transport(base_url, self._options)
+            transport = transport or _transport(base_url, self._options)
             key = self._given_key or _key_of(base_url)
             remote = RemoteServer(base_url, transport, self._options, self._keepalive, key)
             self._remotes[base_url] = remote
@@ -103,6 +104,13 @@ def _key_of(base_url: str) -> str | None:
     server = urlsplit(base_url).netloc.upper()
     own = [re.sub(r"\W", "_", f"{API_KEY_VARIABLE}_{name}") for name in (server, server.rpartition(":")[0])]
     return next((key for name in (*own, API_KEY_VARIABLE) if (key := os.getenv(name))), None)
+
+
+def _transport(base_url: str, options: Options) -> Transport:
+    http = http_transport(base_url, options)
+    if not options.multiplex or not isinstance(http, DirectTransport) or isinstance(http, ProxiedTransport):
+        return http
+    return MultiplexedTransport(http, options)
 
 
 def http_transport(base_url: str, options: Options | None = None) -> Transport:

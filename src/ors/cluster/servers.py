@@ -13,7 +13,7 @@ from ors.cluster.link.handover import HandoverServer, HandoverTarget
 from ors.cluster.link.server import upgrade
 from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peers import Peers
-from ors.cluster.routing.router import Router, is_feed
+from ors.cluster.routing.router import Router, creates, is_feed
 from ors.errors import AuthenticationError, ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import Server, is_loopback
@@ -33,7 +33,8 @@ from ors.server.sessions.api_keys import digest
 from ors.server.sessions.shared import Identity
 
 MOVE_AFTER = 16
-"""After this many requests in a row for another server of the machine, a connection moves there.
+"""After this many requests in a row for another server of the machine, a connection moves there; after one
+that begins a session there, at once.
 
 Forwarding costs two wake-ups per call, moving costs one, once."""
 
@@ -59,14 +60,17 @@ class Forwarding(Part):
 
     def _answered(self, connection: Connection) -> None:
         stream, streak = connection.stream, connection.note
-        server = stream.link.handover if isinstance(stream, Forwarded) else None
-        if server is None:
-            streak = None
-        else:
-            streak = Streak(server, streak.length + 1 if streak and streak.server is server else 1)
-        connection.note = streak
+        connection.note = streak = self._streak(stream, streak) if isinstance(stream, Forwarded) else None
         if self._successor is not None or (streak is not None and streak.length >= MOVE_AFTER):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
+
+    def _streak(self, stream: Forwarded, before: Streak | None) -> Streak | None:
+        server = stream.link.handover
+        if server is None:
+            return None
+        if creates(stream.request):  # the requests of its episode follow
+            return Streak(server, MOVE_AFTER)
+        return Streak(server, before.length + 1 if before and before.server is server else 1)
 
     def _move(self, connection: Connection) -> None:
         streak, spare = connection.note, connection.spare
@@ -195,6 +199,8 @@ MOST_KNOWN_KEYS = 1024
 
 class RouterApp(Part):
     """Forwards each request to its server."""
+
+    id_prefix = ""
 
     def __init__(
         self,

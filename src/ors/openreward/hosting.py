@@ -4,14 +4,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import normpath
+from typing import Literal
 
 from ors.errors import BadRequest
-from ors.openreward.settings import SandboxSettings
-from ors.sandbox import SandboxSpec
+from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
+from ors.sandbox import Allow, Sandbox, SandboxSpec
 
 GB = 2**30
 PROCESSES = 512
 WORKDIR = "/workspace"
+PORTS = (80, 443)
+"""Policies are for HTTP and HTTPS."""
+
+
+def set_network(box: Sandbox, allow: Allow) -> None:
+    """Replaces the places that a sandbox may reach, and ends its connections.
+
+    Raises:
+        BadRequest: it was made without a policy.
+    """
+    egress = box.cell.egress
+    if egress is None:
+        raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")
+    egress.allow = allow
+    egress.cut()
 
 
 @dataclass(frozen=True)
@@ -25,7 +41,7 @@ class Hosting:
     data: Path | None = None
     """The folder that buckets are mounted from."""
     open_network: bool = False
-    """Whether sandboxes that do not block the network get this machine's."""
+    """Whether sandboxes get the network that they ask for: this machine's, or some hosts by HTTP."""
     memory: int | None = None
     """Most memory of one sandbox."""
 
@@ -35,7 +51,7 @@ class Hosting:
         Raises:
             BadRequest: it cannot be had here; the message says why, and what to do.
         """
-        for name in ("sidecars", "host_aliases", "network"):
+        for name in ("sidecars", "host_aliases"):
             if getattr(settings, name) is not None:
                 raise BadRequest(f"{name}: not offered here")
         cpus, memory = self._size(settings.machine_size)
@@ -46,7 +62,7 @@ class Hosting:
                 mounts=self._mounts(settings),
                 workdir=WORKDIR,
                 env=settings.env or {},
-                network="host" if self.open_network and not settings.block_network else "none",
+                network=self._network(settings),
                 cpus=cpus,
                 memory=memory,
                 disk=memory // 2,
@@ -74,6 +90,32 @@ class Hosting:
                 "or --host-root to use the programs of this machine instead"
             )
         return self.images.get(name)
+
+    def _network(self, settings: SandboxSettings) -> Allow | Literal["none", "host"]:
+        if settings.network is not None:
+            return self.allowed(settings.network)
+        return "host" if self.open_network and not settings.block_network else "none"
+
+    def allowed(self, policy: SandboxNetworkPolicy) -> Allow:
+        """The places that a policy allows.
+
+        Raises:
+            BadRequest: it cannot be enforced here, or allows hosts where there is no network.
+        """
+        decided: dict[str, str] = {}
+        for rule in policy.rules:
+            if rule.path or rule.methods or "*" in rule.host:
+                raise BadRequest(f"network: the rule for {rule.host} is not for one whole host: not offered")
+            decided.setdefault(rule.host, rule.action)  # the first one counts
+        if policy.presets or not policy.enforce:
+            raise BadRequest("network: presets and enforce=False are not offered; name the hosts in rules")
+        hosts = [host for host, action in decided.items() if action == "allow"]
+        if hosts and not self.open_network:
+            raise BadRequest(f"network: {hosts[0]} cannot be reached from here without --open-network")
+        try:
+            return Allow(*(f"{host}:{port}" for host in hosts for port in PORTS))
+        except ValueError as error:
+            raise BadRequest(f"network: {error}") from None
 
     def _mounts(self, settings: SandboxSettings) -> dict[str, str]:
         bucket = settings.bucket_config

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NoReturn, Self
 from uuid import uuid4
 
 from ors.client.portal import Portal
-from ors.errors import BadRequest, SandboxLimit
+from ors.errors import SandboxLimit
 from ors.openreward import NotOffered, commands
-from ors.openreward.hosting import Hosting
+from ors.openreward.hosting import Hosting, set_network
 from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
 from ors.sandbox import Sandbox, open_sandbox
 
@@ -151,7 +151,7 @@ class AsyncSandboxesAPI:
             return await other.upload_from(f"{folder}/file", dst_path)
 
     async def set_network(self, network: SandboxNetworkPolicy) -> None:
-        raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")
+        set_network(self._started, self._hosting.allowed(network))
 
 
 class SandboxesAPI:

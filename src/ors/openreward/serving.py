@@ -16,7 +16,7 @@ from ors._protocol import result_events
 from ors._protocol.sse import encode
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
-from ors.openreward.hosting import Hosting
+from ors.openreward.hosting import Hosting, set_network
 from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
 from ors.sandbox import Sandbox, open_sandbox
 from ors.server import Server
@@ -146,9 +146,9 @@ class SandboxEndpoints:
             raise BadRequest(str(error), reason=error.reason) from None
 
     async def set_network(self, request: Request) -> Answer:
-        self._session(request)
-        request.model(SandboxNetworkPolicy)
-        raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")
+        allow = self._hosting.allowed(request.model(SandboxNetworkPolicy))
+        set_network((await self._session(request).ready()).sandbox, allow)
+        return answer({})
 
     async def delete_session(self, request: Request) -> Answer:
         sid = request.session_id()

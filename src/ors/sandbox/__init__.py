@@ -5,9 +5,10 @@ from ors.sandbox.box import Sandbox, open_box
 from ors.sandbox.files import Snapshot
 from ors.sandbox.pool import Pool
 from ors.sandbox.process import Process
-from ors.sandbox.spec import ExecResult, GradedCases, SandboxSpec, SandboxView
+from ors.sandbox.spec import Allow, ExecResult, GradedCases, SandboxSpec, SandboxView
 
 __all__ = [
+    "Allow",
     "ExecResult",
     "GradedCases",
     "Pool",

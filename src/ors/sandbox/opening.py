@@ -12,10 +12,11 @@ from ors.sandbox.backends import Launched, SandboxBackend, Trouble
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.backends.containers import Containers
 from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.egress import Egress
 from ors.sandbox.images import rooted
 from ors.sandbox.inside import agent, framed
 from ors.sandbox.process import AgentChannel
-from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.spec import Allow, SandboxSpec
 
 START_SECONDS = 30.0
 LONGEST_COMPLAINT = 4096
@@ -36,6 +37,8 @@ class Cell:
         self.pid = launched.process.pid
         self._by_host, self._limit = False, ""
         self._oom_kills = 0
+        self.egress: Egress | None = None
+        """The proxy, if there is an allow-list."""
         self.gone = asyncio.ensure_future(self._reap())
 
     async def _reap(self) -> None:
@@ -57,6 +60,8 @@ class Cell:
             loop.remove_reader(watch)
             os.close(watch)
             self.channel.close()
+            if self.egress is not None:
+                self.egress.close()
         if process.wait() >= 0 and not (self._by_host or self._limit):
             group = self.launched.cgroup
             self._limit = "memory" if group is not None and group.oom_kills() else "killed"
@@ -149,7 +154,7 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
     try:
         ours.setblocking(False)
         await asyncio.get_running_loop().create_unix_connection(lambda: channel, sock=ours)
-        if await _answers(cell) and not await asyncio.shield(joining):
+        if await _answers(cell) and not await asyncio.shield(joining) and await _opened(cell, spec):
             return cell
         await cell.end()
         os.set_blocking(complaints, False)
@@ -162,6 +167,8 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
         if not joining.done():  # waiting here could be cancelled, and would lose the cell
             await asyncio.wait([joining])
         launched.started()
+        if launched.way_out is not None:
+            launched.way_out.close()
         os.close(complaints)
 
 
@@ -180,6 +187,17 @@ async def _answers(cell: Cell) -> bool:
     done, _ = await asyncio.wait([ready], timeout=START_SECONDS)
     cell.channel.forget(0)
     return bool(done) and ready.result()
+
+
+async def _opened(cell: Cell, spec: SandboxSpec) -> bool:
+    """Opens the way out, if there is to be one; says whether that was possible."""
+    if isinstance(spec.network, Allow) and cell.launched.way_out is not None:
+        cell.egress = Egress(spec.network)
+        try:
+            await cell.egress.open(cell.launched.way_out)
+        except OSError:
+            return False
+    return True
 
 
 def _complaint(source: int) -> str:

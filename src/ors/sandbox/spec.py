@@ -1,7 +1,9 @@
 """The values of a sandbox: what it is made of, how programs ended, and what watchers see."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from itertools import islice
 from posixpath import normpath
 from typing import Any, Literal
@@ -12,6 +14,36 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 Cases = Mapping[str, str] | Sequence[tuple[str | bytes, str | bytes]]
 """Inputs, each with the output that is expected."""
+
+
+PLACE = re.compile(r"([a-z0-9_.-]+|\[[0-9a-f:.]+\]):(\d{1,5})")
+PROXY_PORT = 3128
+
+
+def place(text: str) -> str:
+    """A host and its port, as they are compared.
+
+    Raises:
+        ValueError: it is not "host:port".
+    """
+    found = PLACE.fullmatch(text.lower())
+    if found is None or not 0 < int(found[2]) < 2**16:
+        raise ValueError(f"{text!r} must be host:port")
+    try:
+        address = ip_address(found[1].strip("[]"))
+    except ValueError:
+        return f"{found[1]}:{int(found[2])}"
+    return f"{address}:{int(found[2])}" if address.version == 4 else f"[{address}]:{int(found[2])}"
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Allow:
+    """The places that programs can reach, and no others: `Allow("pypi.org:443", "10.0.0.5:8080")`."""
+
+    places: frozenset[str]
+
+    def __init__(self, *places: str) -> None:
+        object.__setattr__(self, "places", frozenset(map(place, places)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +66,9 @@ class SandboxSpec:
     """The folder that programs start in, that relative paths start at, and that is graded."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of all programs in the sandbox. Nothing comes from the server's environment."""
-    network: Literal["none", "host"] = "none"
-    """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it."""
+    network: Literal["none", "host"] | Allow = "none"
+    """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it.
+    `Allow("host:port", ...)`: the places of a list, by a proxy on its loopback."""
     memory: int = 512 * MB
     """Most memory of all processes together; files in the sandbox are in memory too, and count."""
     cpus: float | None = None
@@ -85,7 +118,17 @@ class SandboxSpec:
     def variables(self, folder: str) -> dict[str, str]:
         """Environment of programs, whose places are below `folder`."""
         told = {"PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "root" if self.writable else "agent"}
-        return {**told, "HOME": "/root" if self.writable else folder + HOME, **self.env}
+        told |= {"HOME": "/root" if self.writable else folder + HOME}
+        if isinstance(self.network, Allow):
+            # What is on the list goes by the proxy, even if it is a loopback, which is then the host's.
+            hosts = {each.rpartition(":")[0].strip("[]") for each in self.network.places}
+            own = ",".join(each for each in ("localhost", "127.0.0.1", "::1") if each not in hosts)
+            proxies = dict.fromkeys(
+                ("http_proxy", "https_proxy", "all_proxy"), f"http://127.0.0.1:{PROXY_PORT}"
+            )
+            for name, value in {**proxies, "no_proxy": own}.items():
+                told |= {name: value, name.upper(): value}
+        return {**told, **self.env}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ors.environment import Environment
 from ors.limits import Limits
@@ -39,6 +40,10 @@ BANNER = "ors.cli.output.banner:Banner"
 """What `run` prints when it has started. By name, since the command line imports the server."""
 LINK = "ors.cluster.link.server:upgrade"
 """Makes links to a server possible. By name, since the cluster imports the server."""
+Launch = Callable[[Sequence[type[Environment]], dict[str, Any], dict[str, Any]], None]
+LAUNCH: ContextVar[Launch | None] = ContextVar("ors_launch", default=None)
+"""What `Server.run` does in this context instead: `ors run` sets it, so that its options win. It gets the
+environments, and the arguments of the constructor and of `run`."""
 
 
 class Server:
@@ -69,6 +74,16 @@ class Server:
         slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
+        self._classes = list(environments)
+        self._options = {
+            "return_errors": return_errors,
+            "limits": self.limits,
+            "api_keys": api_keys,
+            "cors_origins": cors_origins,
+            "observers": observers,
+            "inspector": inspector,
+            "slot": slot,
+        }
         watching = Observers([*observers, *_telemetry()])
         code = AuthorCode(Threads(), ErrorText(return_errors), SandboxCounts(watching))
         self._app = App(
@@ -111,6 +126,10 @@ class Server:
             ValueError: the host is open to the network, without API keys, and `insecure` does not say that
                 this is meant.
         """
+        if (launch := LAUNCH.get()) is not None:
+            tls = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
+            launch(self._classes, self._options, {"host": host, "port": port, "insecure": insecure, **tls})
+            return
         banner = resolve_name(BANNER)
         key = next((key.secret for key in self._app.keys.by_name.values()), None)
         runner = self.runner(

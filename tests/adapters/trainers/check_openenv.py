@@ -15,10 +15,11 @@ from datasets import Dataset
 from openenv.core.harness import MCPHarnessAdapter
 from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 
-from ors.adapters import openenv
+from ors.adapters import openenv, serve
 from ors.adapters.openenv import ORSSessionFactory
 from ors.client import Options
 from tests.support.outcome_cases import CASES, Case, check
+from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -113,6 +114,13 @@ def test_secrets_come_from_variables(url: str, monkeypatch: pytest.MonkeyPatch) 
     session = factory.create(None, 0)
     assert session.initial_messages()[-1]["content"] == "sesame: guess 3."
     session.call_tool("guess", {"number": 3})
+    assert session.verify([]).env_reward == 1.0
+    session.close()
+
+
+def test_a_server_with_parameters_is_started_for_it() -> None:
+    session = ORSSessionFactory(serve(SUMS, {"difficulty": 5}), "sums", "train", reward="sum").create(None, 3)
+    session.call_tool("submit", {"answer": 3 + 5})
     assert session.verify([]).env_reward == 1.0
     session.close()
 

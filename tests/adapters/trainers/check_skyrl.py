@@ -7,8 +7,10 @@ import pytest
 import skyrl_gym
 from skyrl_gym.envs import registration
 
+from ors.adapters import serve
 from ors.adapters.common.training import NoReward
 from ors.rollouts import EpisodeLimits
+from tests.support.parameters import SUMS
 from tests.support.tiny_model import called
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -61,6 +63,12 @@ def test_secrets_come_from_variables(made: Made, monkeypatch: pytest.MonkeyPatch
     env = made(environment="locked", secrets=["hunt_key"])
     assert env.init([])[0][-1]["content"] == "sesame: guess 3."
     assert env.step(called("guess", number=3))["reward"] == 1.0
+
+
+def test_a_server_with_parameters_is_started_for_it(made: Made) -> None:
+    env = made(at=serve(SUMS, {"difficulty": 5}), environment="sums")
+    env.init([])
+    assert env.step(called("submit", answer=3 + 5))["reward"] == 1.0
 
 
 @pytest.mark.parametrize(

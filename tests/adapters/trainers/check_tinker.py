@@ -22,10 +22,12 @@ from tinker_cookbook.rl.rollout_strategy import MinViableGroup, RetryOnFailure
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import TrajectoryGroup
 
+from ors.adapters import serve
 from ors.adapters.common.training import NoReward, recent
 from ors.adapters.tinker import ORSGroupBuilder
 from ors.adapters.tinker_envs import TrainingFailed
 from tests.support.outcome_cases import Case, check
+from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -118,6 +120,12 @@ async def test_secrets_come_from_variables(url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HUNT_KEY", "sesame")
     locked = replace(group(url, 1), environment="locked", secrets=["hunt_key"])
     made = await do_group_rollout(locked, Script(RIGHT))
+    assert made.get_total_rewards() == [1.0]
+
+
+async def test_a_server_with_parameters_is_started_for_it() -> None:
+    five = replace(group(serve(SUMS, {"difficulty": 5}), 1), environment="sums")
+    made = await do_group_rollout(five, Script((called("submit", answer=3 + 5),)))
     assert made.get_total_rewards() == [1.0]
 
 

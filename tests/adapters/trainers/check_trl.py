@@ -11,11 +11,13 @@ from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
+from ors.adapters import serve
 from ors.adapters.common.training import MostFailed
 from ors.adapters.trl import TRLEnvironments
 from ors.client import ORS, Options
 from ors.rollouts import Truncated
 from tests.support.outcome_cases import Case, check
+from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere
 
@@ -117,6 +119,15 @@ def test_secrets_come_from_variables(client: ORS, tmp_path: Path, monkeypatch: p
     assert env.reset(split="train", index=3) == "sesame: guess 3."
     env.guess(number=3)
     assert environments.reward([env], [[]]) == [1.0]
+
+
+def test_a_server_with_parameters_is_started_for_it() -> None:
+    with ORS(serve(SUMS, {"difficulty": 5})) as client:
+        environments = TRLEnvironments(client.environment("sums"), reward="sum")
+        env: Any = environments()
+        env.reset(split="train", index=3)
+        env.submit(answer=3 + 5)
+        assert environments.reward([env], [[]]) == [1.0]
 
 
 def test_only_tokens_of_the_model_are_trained_and_they_are_those_that_it_sampled(

@@ -15,11 +15,12 @@ import pytest
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import SubprocessConfig
 
-from ors.adapters import verifiers
+from ors.adapters import serve, verifiers
 from ors.adapters.common import clients
 from ors.client import Options
 from ors.rollouts import Failed, play
 from tests.support.outcome_cases import Case, check
+from tests.support.parameters import SUMS
 from tests.support.training_environment import hunt_elsewhere
 
 Reply = tuple[str, dict[str, Any] | str] | str
@@ -162,6 +163,12 @@ async def test_secrets_come_from_variables(model: Model, url: str, monkeypatch: 
     trace = await played(model, url, [RIGHT], environment="locked", secrets=["hunt_key"])
     assert (trace.ok, trace.reward) == (True, 1.0)
     assert model.requests[0]["messages"][-1]["content"] == "sesame: guess 3."
+
+
+async def test_a_server_with_parameters_is_started_for_it(model: Model) -> None:
+    served = serve(SUMS, {"difficulty": 5})
+    trace = await played(model, served, [("submit", {"answer": 3 + 5})], environment="sums")
+    assert (trace.ok, trace.reward) == (True, 1.0)
 
 
 @pytest.mark.parametrize("bad", ["crash", "shrug"])

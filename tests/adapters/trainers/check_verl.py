@@ -21,6 +21,7 @@ from verl.workers.rollout.replica import TokenOutput
 import ors.adapters.verl_grpo
 from ors.adapters.common.training import MostFailed, recent
 from tests.support.outcome_cases import Case, check
+from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_model, tiny_processor, tiny_tokenizer
 from tests.support.training_environment import hunt_elsewhere
 
@@ -166,6 +167,13 @@ async def test_secrets_come_from_variables(
 ) -> None:
     monkeypatch.setenv("HUNT_KEY", "sesame")
     done, _ = await rollout(url, [RIGHT, WRONG], environment="locked\n  secrets: [hunt_key]")
+    assert done.batch["rm_scores"].sum() == 1.0
+
+
+async def test_a_server_with_parameters_is_started_for_it(rollout: Rollout) -> None:
+    started = f"{{_target_: ors.adapters.serve, target: '{SUMS}', config: {{difficulty: 5, words: [a]}}}}"
+    scripts = [(called("submit", answer=answer),) for answer in (3 + 5, 3)]
+    done, _ = await rollout(started, scripts, environment="sums")
     assert done.batch["rm_scores"].sum() == 1.0
 
 

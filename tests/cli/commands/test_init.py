@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from ors.cli.commands.init import local_origin
+from ors.rollouts.records import read_run
+from tests.rollouts.records.test_info import git
 from tests.support.commands import refused, run, running, variables
 from tests.support.raw_http import Raw
 
@@ -36,6 +38,14 @@ def test_the_tests_of_a_new_package_pass_as_generated(template: str, tmp_path: P
     )
     assert done.returncode == 0, done.stdout
     assert " passed" in done.stdout
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_card_of_a_new_package_is_true(template: str, tmp_path: Path) -> None:
+    run("init", "my-env", "--template", template, cwd=tmp_path)
+    done = run("card", "my-env", "--readme", "my-env/README.md", "--check", cwd=tmp_path)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert "| train |" in (tmp_path / "my-env" / "README.md").read_text()
 
 
 @pytest.mark.long
@@ -132,13 +142,24 @@ def test_a_package_with_a_wheel_installs_serves_and_passes_its_tests_in_a_fresh_
     served = [word.replace("0.0.0.0", "127.0.0.1").replace("8080", "0") for word in command]
     with running(*served[1:], command=[str(tmp_path / "venv" / "bin" / "ors")], cwd=image) as server:
         assert Raw(server.url()).get("/adder/splits").json()
-    for words in ("pip install --quiet --find-links wheels -e .[dev]", "pytest -q -p no:cacheprovider"):
-        done = subprocess.run(words.split(), cwd=project, env=variables(path), capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
     words = "ors eval adder==0.1.0 --model gold --split test --limit 2 --out run --json"
     done = subprocess.run(words.split(), cwd=tmp_path, env=variables(path), capture_output=True, text=True)
     assert json.loads(done.stdout)["reward"]["mean"] == 1.0, done.stderr
+    installed = read_run(tmp_path / "run").info.environments["adder"]
+    assert (installed.version, len(installed.hash or "")) == ("0.1.0", 64)
+    steps = re.findall("- run: (.*)", (project / ".github" / "workflows" / "test.yml").read_text())
+    assert steps[2:] == ["ors test adder --strict", "ors card adder --check"]
+    for words in steps:
+        done = subprocess.run(
+            shlex.split(words), cwd=project, env=variables(path), capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    # The same code from its work tree is the same environment.
+    git(project, "init", "-b", "main")
+    git(project, "add", ".")
+    words = "ors eval --resume run adder"
+    done = subprocess.run(words.split(), cwd=tmp_path, env=variables(path), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def followed(dockerfile: Path, image: Path, env: dict[str, str]) -> list[str]:
@@ -203,4 +224,6 @@ def test_a_name_that_cannot_be_imported_is_refused(tmp_path: Path, name: str, sa
 
 def test_a_class_does_not_take_a_name_that_its_module_needs(tmp_path: Path) -> None:
     assert run("init", "task", "--json", cwd=tmp_path).json["class"] == "TaskEnvironment"
-    assert run("list", "task", "--json", cwd=tmp_path).json[0]["name"] == "taskenvironment"
+    assert run("list", "task", "--json", cwd=tmp_path).json[0]["name"] == "taskenvironment"  # task is a path
+    assert run("init", "bash", cwd=tmp_path).code == 0
+    assert run("list", "bash", "--json", cwd=tmp_path).json[0]["name"] == "bash"

@@ -36,7 +36,7 @@ def test_a_server_records_its_sessions_and_says_where_and_how(park: str, tmp_pat
     (record,) = read_run(folder).episodes()
     assert (record.outcome, record.reward, record.task.index) == (Scored(), 1.0, 0)
     assert len(record.hash or "") == 64
-    assert info["environments"] == {"park": {"version": None, "hash": record.hash}}
+    assert info["environments"] == {"park": {"version": None, "hash": record.hash, "parameters": None}}
 
 
 @pytest.mark.parametrize("words", [[], ["--record-private"], ["--record-private", "--workers", "2"]], ids=str)

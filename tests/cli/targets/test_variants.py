@@ -1,6 +1,7 @@
 """`--set` and `--as`: parameters and variants of a TARGET, in every command that takes one."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from ors.client import ORS
 from ors.rollouts.records import read_run
 from tests.support import parameters
 from tests.support.commands import refused, run, running
+from tests.support.parameters import SUMS
 
 FILE = str(Path(parameters.__file__))
-SUMS, LEVEL = f"{FILE}:Sums", f"{FILE}:Level"
+LEVEL = f"{FILE}:Level"
 
 
 def test_values_are_json_where_that_fits_and_text_where_it_does_not() -> None:
@@ -63,6 +65,33 @@ def test_variants_are_served_side_by_side_by_workers_too() -> None:
         assert client.list_environments() == ["sums", "easy", "hard", "top"]
         counts = [client.environment(name).num_tasks("train") for name in ("sums", "easy", "hard")]
         assert counts == [2, 2, 9]
+
+
+def test_parameters_are_listed_with_their_values() -> None:
+    line = run("list", SUMS, "--config", "--set", "difficulty=7").out.splitlines()[1]
+    assert re.split("  +", line) == ["sums", "difficulty: integer = 3", "7", "How many tasks there are."]
+    found = run("list", FILE, "--config", "--json", "--set", "level.level=a", "--set", "sums.level=2").json
+    assert {name: each["values"]["level"] for name, each in found.items()} == {"sums": 2, "level": "a"}
+    assert found["sums"]["schema"]["properties"]["difficulty"]["maximum"] == 99
+
+
+@pytest.mark.long
+def test_a_run_is_not_resumed_with_other_parameters(tmp_path: Path) -> None:
+    words = ("eval", "--model", "random", "--set", "difficulty=4", "--out", "run", "--json")
+    assert run(*words, SUMS, cwd=tmp_path).code == 0
+    before = json.loads((tmp_path / "run/run.json").read_text())
+    assert before["environments"]["sums"]["parameters"]["difficulty"] == 4
+    refusal = "The environment's parameters have changed since this run began, and results of both would be"
+    done = run("eval", "--resume", "run", "--set", "difficulty=5", cwd=tmp_path)
+    assert (done.code, refusal in done.err) == (2, True), done.err
+    with running("serve", SUMS, "--port", "0", cwd=tmp_path) as server:  # the default is another value
+        done = run("eval", "--resume", "run", server.url(), cwd=tmp_path)
+    assert (done.code, refusal in done.err) == (2, True), done.err
+    (tmp_path / "pyproject.toml").write_text('[tool.ors]\nset = ["difficulty=6"]\n')
+    assert run("eval", "--resume", "run", cwd=tmp_path).code == 0  # it has options of its own
+    assert json.loads((tmp_path / "run/run.json").read_text()) == before
+    assert run("eval", "--resume", "run", "--set", "difficulty=5", "--allow-changed", cwd=tmp_path).code == 0
+    assert len(read_run(tmp_path / "run").entries) == 5
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.cluster.link import frames
+from ors._protocol import frames
 from ors.cluster.routing.pages import answer_of
 from ors.cluster.routing.peer import Peer
 from ors.cluster.routing.peers import Peers

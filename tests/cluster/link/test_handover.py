@@ -67,6 +67,15 @@ def test_a_connection_moves_to_the_server_that_it_keeps_asking(pair: list[Server
         assert not os.get_inheritable(moved.spare)  # no process that a tool starts holds it open
 
 
+def test_a_connection_that_begins_a_session_on_another_server_moves_at_once(pair: list[ServerThread]) -> None:
+    sid = pair[1].server.app.sessions.identity.new_session_id()
+    with closing(pair[0].raw.connection()) as connection:
+        connection.request("POST", "/create", '{"task_spec": {}}', {"X-Session-ID": sid})
+        assert json.loads(connection.getresponse().read()) == {"sid": sid}
+        assert told(connection, sid, "x") == "x"
+        assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+
+
 def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[ServerThread]) -> None:
     own, other = minted(pair, 0), minted(pair, 1)
     with closing(pair[0].raw.connection()) as connection:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.cluster.link.server import LinkServer
 from ors.cluster.routing import peer, peers, router
+from ors.server.connections.link import LinkServer
 from ors.server.sessions.shared import new_incarnation
 from tests.support.commands import running
 from tests.support.environments import Lab, Other

@@ -175,24 +175,27 @@ def test_chosen_origins_may_call_and_are_told_so() -> None:
         assert raw.get("/health", headers={"Origin": "https://other.example"}).status == 403
 
 
-LINK = {"Connection": "Upgrade", "Upgrade": "ors-link", "Origin": "https://app.example"}
+LINKS = pytest.mark.parametrize(("path", "protocol"), [("/-/link", "ors-link"), ("/-/mux", "ors-mux/1")])
 
 
+@LINKS
 @pytest.mark.parametrize("method", ["OPTIONS", "POST", "HEAD", "PUT", "DELETE"])
-def test_a_link_begins_by_get_alone(method: str) -> None:
+def test_a_link_begins_by_get_alone(method: str, path: str, protocol: str) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": protocol, "Origin": "https://app.example"}
     right = (204,) if method == "OPTIONS" else (401, 404, 405)  # a preflight is only that, as everywhere
     with serving(Server([Lab], api_keys=KEYS, cors_origins=["https://app.example"])) as url:
         for key in ({}, {"X-API-Key": "secret-1"}):
-            assert Raw(url)(method, "/-/link", headers={**LINK, **key}).status in right
-        assert Raw(url)(method, "/nowhere", headers=LINK).status != 101
+            assert Raw(url)(method, path, headers={**wish, **key}).status in right
+        assert Raw(url)(method, "/nowhere", headers=wish).status != 101
 
 
-def test_a_link_begins_with_a_key_alone(keyed: Raw) -> None:
-    wish = {"Connection": "Upgrade", "Upgrade": "ors-link"}
-    assert keyed.get("/-/link", headers=wish).status == 401
-    assert keyed.get("/-/link", headers={**wish, "X-API-Key": "wrong"}).status == 401
+@LINKS
+def test_a_link_begins_with_a_key_alone(keyed: Raw, path: str, protocol: str) -> None:
+    wish = {"Connection": "Upgrade", "Upgrade": protocol}
+    assert keyed.get(path, headers=wish).status == 401
+    assert keyed.get(path, headers={**wish, "X-API-Key": "wrong"}).status == 401
     connection = keyed.connection()
-    connection.request("GET", "/-/link", headers={**wish, "X-API-Key": "secret-1"})
+    connection.request("GET", path, headers={**wish, "X-API-Key": "secret-1"})
     assert connection.getresponse().status == 101
     connection.close()
 

@@ -210,9 +210,9 @@ def _continued(folder: Path, now: RunInfo, *, changed: bool) -> RunWriter:
     writer = RunWriter.open(folder)
     try:
         kept = read_info(folder)
-        if kept.is_other_code(now) and not changed:
+        if (what := kept.changed(now)) and not changed:
             text = (
-                "The environment's code has changed since this run began, and results of both would be mixed"
+                f"The environment's {what} changed since this run began, and results of both would be mixed"
             )
             raise WrongUsage(f"{text}: start a new run, or continue anyway with --allow-changed")
         writer.describe(kept.resumed(now))

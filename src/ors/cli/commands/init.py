@@ -2,6 +2,7 @@
 
 import json
 import keyword
+import os
 import re
 import shutil
 import subprocess
@@ -48,7 +49,9 @@ class Names:
 
     def filled(self, text: str) -> str:
         values = {"name": self.name, "package": self.package, "Class": self.cls, "version": __version__}
-        values["named"] = NAMED % self.name if "-" in self.name else ""
+        # A server has a path /task, so that no environment can have this name.
+        wire = values["wire"] = self.cls.lower() if self.name == "task" else self.name
+        values["named"] = NAMED % wire if self.cls.lower() != wire else ""
         return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
 
 
@@ -70,7 +73,7 @@ class Names:
 )
 @as_json
 def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
-    """Create a package with a new environment, its tests, a Dockerfile and a README.
+    """Create a package with a new environment, its tests, a Dockerfile, a workflow for CI and a README.
 
     The folder NAME must be new or empty. The last part of NAME becomes the name of the package.
     """
@@ -79,6 +82,7 @@ def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
         raise WrongUsage(f"{name} already exists; nothing was changed")
     with wheel_of_ors(source) as wheel:
         written = _write(name, names, template)
+        _write_card(name)
         if wheel is not None:
             shutil.copy(wheel, name / WHEELS)
             written.append(f"{WHEELS}/{wheel.name}")
@@ -118,6 +122,12 @@ def _write(folder: Path, names: Names, template: str) -> list[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
     return sorted(written)
+
+
+def _write_card(folder: Path) -> None:
+    # In another process, since the package may have the name of a module that is loaded here.
+    command = [sys.executable, "-m", "ors", "card", str(folder), "--readme", str(folder / "README.md")]
+    subprocess.run(command, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
 
 
 def _files(folder: Traversable, at: str = "") -> dict[str, str]:

@@ -32,7 +32,7 @@ from ors.cli.output.printing import (
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.cli.targets.installed import installed
 from ors.cli.targets.resolve import as_url
-from ors.client import Environment, TerminalToolSpec
+from ors.client import ORS, Environment, TerminalToolSpec
 from ors.schemas import find_tool, signature, typed_input
 
 MOST_COLUMNS = 5
@@ -105,14 +105,20 @@ def _print_page(listed: dict[str, Any], page: int, size: int) -> None:
 @click.command(
     "list",
     cls=Command,
-    examples=["ors list adder", "ors list http://127.0.0.1:8080 --json", "ors list --installed"],
+    examples=[
+        "ors list adder",
+        "ors list http://127.0.0.1:8080 --json",
+        "ors list --installed",
+        "ors list adder --config",
+    ],
 )
 @click.argument("where", metavar="URL|TARGET", type=TARGET, required=False)
 @parameters
 @click.option("--installed", "by_name", is_flag=True, help="List the environments of installed packages.")
+@click.option("--config", is_flag=True, help="List the parameters of environments, for --set.")
 @api_key
 @as_json
-def list_command(where: str | None, by_name: bool, api_key: str | None, as_json: bool) -> None:
+def list_command(where: str | None, by_name: bool, config: bool, api_key: str | None, as_json: bool) -> None:
     """List environments with their tasks and tools."""
     if by_name == (where is not None):
         raise WrongUsage("Give a URL or TARGET, or --installed")
@@ -120,6 +126,9 @@ def list_command(where: str | None, by_name: bool, api_key: str | None, as_json:
         _print_installed(as_json)
         return
     with connected(where, api_key) as client:
+        if config:
+            _print_parameters(client, as_json)
+            return
         found = offered(client)
     if as_json:
         print_json([one.as_json() for one in found])
@@ -136,6 +145,20 @@ def _print_installed(as_json: bool) -> None:
         print_table([column.upper() for column in columns], found)
     else:
         click.echo("No installed package offers an environment.", err=True)
+
+
+def _print_parameters(client: ORS, as_json: bool) -> None:
+    told = {name: client.environment(name).description(counts=False) for name in client.list_environments()}
+    found = {name: each["parameters"] for name, each in told.items() if each and "parameters" in each}
+    if as_json:
+        print_json(found)
+        return
+    rows = []
+    for name, each in found.items():
+        schema, values = each["schema"], each["values"]
+        for line, (key, about) in zip(signature(schema), schema["properties"].items(), strict=True):
+            rows.append((name, line, shortened(values[key]), shortened(about.get("description", ""))))
+    print_table(("ENVIRONMENT", "PARAMETER", "VALUE", "DESCRIPTION"), rows)
 
 
 Tools = tuple[list[ToolSpec], TerminalToolSpec | None]

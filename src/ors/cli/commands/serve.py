@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,14 @@ class Serving:
     @property
     def private(self) -> bool:
         return is_loopback(self.host) and not self.access.insecure
+
+    def check(self, return_errors: str, *, alone: bool) -> None:
+        """Checks that the options fit together; `alone`: in this process only."""
+        if self.record_private and self.record is None:
+            raise WrongUsage("--record-private needs --record FOLDER")
+        check_exposure(self.host, bool(self.keys or self.access.insecure), "Set a key in ORS_API_KEYS")
+        if return_errors == "line" and not (self.private and alone):
+            raise WrongUsage(SHOWS_SOURCE)
 
     def runner(self, classes: Sequence[type[Environment]], server: Server) -> "Runner":
         """The server, which prints its address when it has started."""
@@ -173,6 +181,42 @@ class Serving:
         banner.show(urls, names)
 
 
+def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of `ors serve`, without those of Ray."""
+    for add in (
+        options("Workers", "workers", Workers),
+        limit_flags,
+        options("Access", "access", Access),
+        options("Inherited", "inherited", Inherited),
+        as_json,
+        click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
+        click.option(
+            "--record",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="FOLDER",
+            help="Record every session as an episode of a run in this folder.",
+        ),
+        click.option(
+            "--return-errors",
+            type=click.Choice(["none", "exception", "line", "stacktrace"]),
+            default="exception",
+            show_default=True,
+            help="What clients see of an exception: nothing, its message, also the line of your code that "
+            "raised it (loopback only), or the stack trace.",
+        ),
+        log_flags,
+        click.option(
+            "--reload",
+            "reloading",
+            is_flag=True,
+            help="Restart when a file changes. Running calls have --grace-seconds to finish.",
+        ),
+        address_flags,
+    ):
+        command = add(command)
+    return command
+
+
 @click.command(
     cls=Command,
     examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
@@ -186,34 +230,7 @@ class Serving:
     metavar="NAME:TARGET",
     help="Serve the environment of TARGET as NAME, with parameters of its own. Repeatable.",
 )
-@address_flags
-@click.option(
-    "--reload",
-    "reloading",
-    is_flag=True,
-    help="Restart when a file changes. Running calls have --grace-seconds to finish.",
-)
-@log_flags
-@click.option(
-    "--return-errors",
-    type=click.Choice(["none", "exception", "line", "stacktrace"]),
-    default="exception",
-    show_default=True,
-    help="What clients see of an exception: nothing, its message, also the line of your code that raised "
-    "it (loopback only), or the stack trace.",
-)
-@click.option(
-    "--record",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Record every session as an episode of a run in this folder.",
-)
-@click.option("--record-private", is_flag=True, help="Also record the private fields of tasks.")
-@as_json
-@options("Inherited", "inherited", Inherited)
-@options("Access", "access", Access)
-@limit_flags
-@options("Workers", "workers", Workers)
+@serving_flags
 @options("Ray", "on_ray", OnRay)
 def serve(
     targets: Sequence[str],
@@ -242,41 +259,45 @@ def serve(
     access.check_certificate()
     host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
     serving = Serving(targets, names, host, port, access, access.all_keys(inherited.keys), **shown)
-    if serving.record_private and serving.record is None:
-        raise WrongUsage("--record-private needs --record FOLDER")
-    check_exposure(host, bool(serving.keys or access.insecure), "Set a key in ORS_API_KEYS")
-    if return_errors == "line" and (not serving.private or workers.supervised or on_ray.ray):
-        raise WrongUsage(SHOWS_SOURCE)
+    serving.check(return_errors, alone=not (workers.supervised or on_ray.ray))
+    if on_ray.ray is None:
+        by_others(serving, inherited, workers, limits, reloading)
+    how = {**serving.options(), "limits": limits, "return_errors": return_errors}
+    classes = environments(serving.targets, names=serving.names)
+    if on_ray.ray is not None:
+        serving.deploy(on_ray, classes, workers.drain_seconds, how)
+    else:
+        alone(serving, inherited, classes, {"slot": workers.slot, **how})
+
+
+def by_others(
+    serving: Serving, inherited: Inherited, workers: Workers, limits: Limits, reloading: bool
+) -> None:
+    """Lets child processes serve, or answers 503, and ends the command; returns if this process serves."""
     if reloading and inherited.fd is None:
         raise click.exceptions.Exit(_reload(serving, limits))
     if inherited.down:
         serving.run(serving.refusing(limits), inherited)
-        return
-    supervised = workers.supervised and on_ray.ray is None and not inherited.is_child
-    how = {**serving.options(), "limits": limits, "return_errors": return_errors}
-    if supervised:
-        raise click.exceptions.Exit(_supervise(serving, workers, how))
-    _serve(serving, inherited, workers, on_ray, how)
+        raise click.exceptions.Exit(0)
+    if workers.supervised and not inherited.is_child:
+        serving.recorders()  # if it cannot record, this says so once, and not every worker
+        raise click.exceptions.Exit(_supervise(serving, workers, limits))
+    for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
+        signal.signal(number, lambda number, frame: leave())
 
 
-def _serve(
-    serving: Serving, inherited: Inherited, workers: Workers, on_ray: OnRay, how: dict[str, Any]
+def alone(
+    serving: Serving, inherited: Inherited, classes: Sequence[type[Environment]], how: dict[str, Any]
 ) -> None:
-    """Serves in a Ray cluster, as one of several workers, or alone."""
-    if on_ray.ray is None:
-        for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
-            signal.signal(number, lambda number, frame: leave())
-    classes = environments(serving.targets, names=serving.names)
-    if on_ray.ray is not None:
-        serving.deploy(on_ray, classes, workers.drain_seconds, how)
-    elif inherited.worker_config is not None and inherited.line is not None:
+    """Serves in this process, as one of several workers or alone."""
+    if inherited.worker_config is not None and inherited.line is not None:
+        del how["slot"]  # the supervisor has given it one
         serving.work(serving.built(classes, how), inherited.worker_config, inherited.line)
     else:
-        server = serving.built(classes, {"slot": workers.slot, **how})
-        serving.run(serving.runner(classes, server), inherited)
+        serving.run(serving.runner(classes, serving.built(classes, how)), inherited)
 
 
-def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
+def _supervise(serving: Serving, workers: Workers, limits: Limits) -> int:
     from ors.cluster.link.handover import listeners
     from ors.cluster.local.supervisor import Supervisor
 
@@ -293,7 +314,7 @@ def _supervise(serving: Serving, workers: Workers, how: dict[str, Any]) -> int:
     def say(line: str) -> None:
         lines.write(json.dumps({"message": line}) if serving.log_json else line)
 
-    policy = workers.policy(how["limits"])
+    policy = workers.policy(limits)
     supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
     with closing(lines):
         return supervisor.run()

@@ -75,7 +75,8 @@ class EvalRun:
             tasks = await self.plan.tasks.tasks(env)
             declared = await env.reward_spec()
             told = await env.description(counts=False) or {}
-            with opened(name, Identity(told.get("version"), told.get("hash"))) as writer:
+            values = (told.get("parameters") or {}).get("values")
+            with opened(name, Identity(told.get("version"), told.get("hash"), values)) as writer:
                 self.begun = True
                 declare(writer.folder, {name: declared})
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))

@@ -112,7 +112,7 @@ RESUMING: Flags = (
         "help": "With --resume: play episodes again that failed because of this; repeatable.",
     }),
     ("--allow-changed", {
-        "is_flag": True, "help": "With --resume: continue although the environment's code has changed.",
+        "is_flag": True, "help": "With --resume: continue with other code or parameters of the environment.",
     }),
 )  # fmt: skip
 

@@ -25,7 +25,7 @@ class HostingFlags:
         "Folder that buckets are mounted from, read-only.", type=FOLDER, metavar="FOLDER"
     )
     host_root: bool = flag("Use this machine's programs for all other images.", is_flag=True)
-    open_network: bool = flag("Give this machine's network to sandboxes that do not block it.", is_flag=True)
+    open_network: bool = flag("Give sandboxes the network that they ask for.", is_flag=True)
     sandbox_memory: int | None = flag("Most memory of one sandbox; beyond it, 400.", type=Bytes())
 
     def hosting(self) -> Hosting:

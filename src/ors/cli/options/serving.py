@@ -19,7 +19,7 @@ from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import Grouped, flag, flags_of, gathered, given, typed
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.reload import DOWN, LISTENER
-from ors.cluster.local.messages import WorkerConfig
+from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
@@ -152,6 +152,11 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
         _refuse([name for name, _ in flags_of(OnRay) if name != "--ray"], "works only with --ray")
     else:
         _check_ray(access)
+    check_processes(workers, reloading, on_ray=on_ray.ray is not None)
+
+
+def check_processes(workers: Workers, reloading: bool, *, on_ray: bool = False) -> None:
+    """Checks the flags that say how many processes serve, and when they are replaced."""
     if reloading:
         _refuse(
             ["--max-worker-memory", "--drain-seconds"],
@@ -160,7 +165,7 @@ def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: b
         _refuse(["--retire-seconds"], "cannot be combined with --reload, which does not wait for sessions")
         if workers.workers > 1:
             raise WrongUsage("--workers cannot be combined with --reload, which runs one process")
-    elif workers.supervised and given("slot") and on_ray.ray is None:
+    elif workers.supervised and given("slot") and not on_ray:
         raise WrongUsage(
             f"--slot cannot be combined with {workers.supervised}: each worker gets its own slot"
         )
@@ -188,11 +193,13 @@ def _refuse(flags: Iterable[str], why: str) -> None:
 
 @dataclass
 class Inherited:
-    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True)
-    down: bool = flag("Only answer 503.", is_flag=True, hidden=True)
-    lifeline: int | None = flag("End when the other end of this pipe closes.", type=int, hidden=True)
+    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True, envvar=LISTENER)
+    down: bool = flag("Only answer 503.", is_flag=True, hidden=True, envvar=DOWN)
+    lifeline: int | None = flag(
+        "End when the other end of this pipe closes.", type=int, hidden=True, envvar=LIFELINE
+    )
     worker_config: WorkerConfig | None = flag(
-        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True
+        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True, envvar=VARIABLE
     )
     listener: socket.socket | None = field(default=None, init=False)
     line: Lifeline | None = field(default=None, init=False)
@@ -209,7 +216,7 @@ class Inherited:
         erase_secrets()
         for name in (LISTENER, DOWN, LIFELINE):
             os.environ.pop(name, None)
-        if self.is_child:
+        if self.is_child or self.lifeline is not None:
             self.keys = _read_keys()
         if self.worker_config is not None:
             self.line = self.worker_config.take()

@@ -132,15 +132,20 @@ DOWN = "ORS_SERVE_DOWN"
 
 
 def started(
-    variables: Mapping[str, str], descriptors: Sequence[int], keys: Sequence[str], stdout: int | None = None
+    variables: Mapping[str, str],
+    descriptors: Sequence[int],
+    keys: Sequence[str],
+    stdout: int | None = None,
+    within: Sequence[str] = (),
 ) -> "subprocess.Popen[bytes]":
-    """Runs this command once more, as a child, which takes over what `Inherited` names.
+    """Runs this command once more, as a child, which takes over what `Inherited` names. `within` is a command
+    that takes another as its arguments.
 
     Not by `os.fork`: other threads may hold locks, for which a copy would wait for ever. The API keys go
     through a pipe: programs that a tool starts could read them in the environment.
     """
     child = subprocess.Popen(
-        [sys.executable, "-m", "ors", *sys.argv[1:]],
+        [*within, sys.executable, "-m", "ors", *sys.argv[1:]],
         env={**os.environ, **variables},
         pass_fds=descriptors,
         stdin=subprocess.PIPE,

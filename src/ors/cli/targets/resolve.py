@@ -198,7 +198,7 @@ def _imported(source: Source) -> ModuleType:
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and not source.file and error.name == source.module:
             raise Unreachable(f"{source.module!r} is {NEITHER}") from None
-        place = _place(error, source.root)
+        place = raised_at(error, source.root)
         raise Unreachable(f"Cannot import {source}: {one_line(error)}{place}") from error
 
 
@@ -262,7 +262,7 @@ def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Se
         raise Unreachable(text + _defined(_culprit(classes, text))) from error
     except Exception as error:
         # The author's list_splits or list_tools may raise anything.
-        place = _place(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
+        place = raised_at(error, Path(inspect.getsourcefile(classes[0]) or ".").parent)
         raise Unreachable(f"Cannot serve: {one_line(error)}{place}") from error
 
 
@@ -290,7 +290,7 @@ def _ours(path: Path) -> bool:
     return any(path.is_relative_to(folder) for folder in NOT_THE_AUTHORS)
 
 
-def _place(error: BaseException, root: Path) -> str:
+def raised_at(error: BaseException, root: Path) -> str:
     """Place of an error in the author's code: the deepest frame below `root`, else the deepest one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({shown_path(error.filename)}:{error.lineno})"

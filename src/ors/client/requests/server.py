@@ -16,6 +16,7 @@ from ors.client.requests.line import WaitingLine
 from ors.client.requests.retry import Retry
 from ors.client.requests.status_errors import failure, too_large
 from ors.client.transports.base import Broken, Response, Transport, running_loop
+from ors.client.transports.multiplexed import MultiplexedTransport
 from ors.client.transports.options import Options
 from ors.errors import ResponseError
 
@@ -44,6 +45,7 @@ class RemoteServer:
         self, base_url: str, transport: Transport, options: Options, keepalive: KeepAlive, api_key: str | None
     ) -> None:
         self.transport = transport
+        self.links = transport if isinstance(transport, MultiplexedTransport) else None
         self.options = options
         self.keepalive = keepalive
         self.api_key = api_key

@@ -23,6 +23,14 @@ _INTERIM = frozenset({100, *range(102, 200)})  # after 101, and statuses below 1
 _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
+def detect_silence(made: socket.socket) -> None:
+    """Lets TCP itself detect a server that vanished, also while nothing is sent."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class HTTPConnection(asyncio.BufferedProtocol):
     """A connection that carries one exchange at a time. All of a pool receive into one buffer, in turns."""
 
@@ -89,12 +97,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are not, by name
         self._pool.adopt(self)
-        made = transport.get_extra_info("socket")
-        # TCP itself detects a server that vanished, also while nothing is sent.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _KEEPALIVE:
-            if hasattr(socket, name):
-                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        detect_silence(transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The place for received bytes."""

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
@@ -50,8 +50,8 @@ class DirectTransport:
         loop = running_loop()
         if self._loop is not loop:
             self._move_to(loop)
-        request = self._head(method, path, headers, body) + (body or b"")
-        connection = self._take(loop.time()) or await self._connect(loop)
+        request = self.head(method, path, headers, body) + (body or b"")
+        connection = self._take(loop.time()) or await self.connected(self._open_connection(loop))
         try:
             exchange = await connection.exchange(request)
         except BaseException:
@@ -91,18 +91,23 @@ class DirectTransport:
             connection.cut()
         return None
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
+    async def connected(self, opening: Coroutine[Any, Any, P]) -> P:
+        """Waits for a connection that is opened.
+
+        Raises:
+            NotSent: the server was not reached.
+        """
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
-                return await self._open_connection(loop)
+                return await opening
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no connection within {self._options.connect_seconds:g} s"
             raise NotSent(f"{self._where} cannot be reached{self._through}: {why}") from error
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
-        return await self._with_protocol(loop, HTTPConnection(self, loop))
+        return await self.with_protocol(loop, HTTPConnection(self, loop))
 
-    async def _with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
+    async def with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
         tls = self._next_hop.scheme == "https"
         await loop.create_connection(
             lambda: protocol,
@@ -156,7 +161,7 @@ class DirectTransport:
         self._open.clear()
         self._connects = asyncio.Semaphore(CONNECTS_AT_ONCE)
 
-    def _head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    def head(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
         lines = [f"{method} {self._prefix}{path} HTTP/1.1", *self._fixed]
         for name, value in headers.items():
             lines.append(f"{name}: {value}")

@@ -39,6 +39,8 @@ class Options:
     """Most pings that wait for an answer at the same time."""
     answer_bytes: int = 256 * 2**20
     """Largest answer; a larger one is an error. `ors` servers send results of up to 64 MiB."""
+    multiplex: bool = True
+    """Whether all sessions share one connection, where the server is an `ors` server that offers it."""
     keepalive_seconds: float = 15.0
     """An idle connection is closed after this time, before the server does it: most wait 60 s."""
     idle_seconds: int | None = None

@@ -30,7 +30,7 @@ class ProxiedTransport(DirectTransport):
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
         if self._server.scheme == "http":
             return await super()._open_connection(loop)
-        tunnel = await self._with_protocol(loop, _Tunnel(loop))
+        tunnel = await self.with_protocol(loop, _Tunnel(loop))
         try:
             plain = await tunnel.opened(self._connect_request)
             connection = HTTPConnection(self, loop)

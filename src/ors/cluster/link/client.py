@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-import struct
 from typing import Protocol
 
-import ors.cluster.link.frames as frames
 from ors import _protocol
+from ors._protocol import frames
+from ors._protocol.link import AskingEnd, Window
 from ors.cluster.link.handover import HandoverTarget
 from ors.errors import ORSError, Unavailable
 from ors.server.http.answers import Headers, failure, refusal
@@ -20,7 +20,6 @@ MOST_UNSENT_BYTES = 64 * 2**20
 """How much may wait to be read by the other server; over it, requests are refused."""
 LOST = "Session lost: the server that held it has died"
 WORKER_LOST = "worker_lost"
-_SWITCHED = b"HTTP/1.1 101"
 _STREAM_TYPE = b"text/event-stream"
 
 
@@ -48,7 +47,7 @@ class LinkOwner(Protocol):
         """Called when the link is closed."""
 
 
-class LinkClient(asyncio.Protocol):
+class LinkClient(AskingEnd, asyncio.Protocol):
     """A link to another server. When it closes, all requests that wait on it are answered at once."""
 
     def __init__(
@@ -59,64 +58,26 @@ class LinkClient(asyncio.Protocol):
         prefix: str = "",
         handover: HandoverTarget | None = None,
     ) -> None:
+        super().__init__(_upgrade(host, api_key, prefix), LONGEST_ANSWER)
         self.owner = owner
         self.handover = handover
         """The other server, if it can take over clients' connections."""
-        self._loop = asyncio.get_running_loop()
-        self._upgrade = _upgrade(host, api_key, prefix)
-        self._transport: asyncio.Transport | None = None
-        self._frames = frames.Frames(LONGEST_ANSWER)
-        self._head = b""  # as much as was received of the answer to the upgrade
-        self._switched = False
-        self._number = 0
-        self._requests: dict[int, Forwarded] = {}
         self._finds: dict[int, asyncio.Future[int]] = {}
         self._open = True  # until `closed` was called
-        self._closing = False  # the other server has said goodbye
         self._greeted = False
         self._body_bytes = 0
-        self.heard = 0.0
-        """When the other server was last heard from."""
-
-    # ── Called by the event loop ─────────────────────────────────────────────────────────────────
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(high=2**20)  # type: ignore[union-attr]
-        self._transport.write(self._upgrade)  # type: ignore[union-attr]
-
-    def data_received(self, data: bytes) -> None:
-        self.heard = self._loop.time()
-        if not self._switched:
-            self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
-            self._switched = bool(end)
-            if (
-                not self._head.startswith(_SWITCHED[: len(self._head)])
-                or len(self._head) > frames.PIECE_BYTES
-            ):
-                self.cut()
-                return
-        try:
-            for kind, number, payload in self._frames.feed(data):
-                self._take(kind, number, payload)
-        except (ValueError, struct.error) as error:
-            log.warning("Closing the link to %s, protocol error: %s", self.owner.address, error)
-            self.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
         self._notify_closed()
-        requests, self._requests = self._requests, {}
-        for request in requests.values():
-            request.lost()
+        super().connection_lost(exc)
         for future in self._finds.values():
             if not future.done():
                 future.set_result(0)
         self._finds.clear()
 
-    def fileno(self) -> int:
-        """Returns the file descriptor of the connection; -1 if there is none."""
-        return -1 if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
+    def _misunderstood(self, error: Exception) -> None:
+        log.warning("Closing the link to %s, protocol error: %s", self.owner.address, error)
+        self.cut()
 
     def _notify_closed(self) -> None:
         if self._open:
@@ -140,18 +101,14 @@ class LinkClient(asyncio.Protocol):
                 asked.set_result(presence)
             if self._closing:
                 self._close_if_idle()
-        elif kind == frames.BYE:
-            self._closing = True
-            self.owner.goodbye()
-            self._close_if_idle()
         else:
-            request = self._requests.get(number)
-            if request is not None:  # else its client has left
-                request.take(kind, payload)
+            if kind == frames.BYE:
+                self.owner.goodbye()
+            super()._take(kind, number, payload)
 
     def _close_if_idle(self) -> None:
-        if not self._requests and not self._finds and self._transport is not None:
-            self._transport.close()
+        if not self._finds:
+            super()._close_if_idle()
 
     # ── Requests to the other server ─────────────────────────────────────────────────────────────
 
@@ -161,9 +118,9 @@ class LinkClient(asyncio.Protocol):
         if self._transport is None:
             future.set_result(0)
             return future
-        self._number = self._number + 1 & 0xFFFFFFFF
-        self._finds[self._number] = future
-        self._transport.write(frames.frame(frames.FIND, self._number, sid.encode()))
+        number = self.next_number()
+        self._finds[number] = future
+        self.write(frames.frame(frames.FIND, number, sid.encode()))
         return future
 
     def open(self, forwarded: "Forwarded", request: Request) -> int:
@@ -181,42 +138,29 @@ class LinkClient(asyncio.Protocol):
             return 0
         if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
             raise Unavailable("The session's server is overloaded", retry_after=1, reason="limit")
-        number = self._number = self._number + 1 & 0xFFFFFFFF or 1
-        self._transport.write(frames.request_frame(number, request))
-        self._requests[number] = forwarded
+        number = self.next_number()
+        asked = frames.Asked(request.method, request.path, request.query, request.headers, request.body)
+        self.write(frames.request_frame(number, asked))
+        self.pending[number] = forwarded
         return number
-
-    def send(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
-
-    def done(self, number: int) -> None:
-        self._requests.pop(number, None)
-        if self._closing:
-            self._close_if_idle()
-
-    def cut(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
 
 class Forwarded(Stream):
     """One forwarded request, and its answer on the way to the client."""
 
-    __slots__ = ("_number", "_opened", "_paused", "_sink", "_streams", "_unread", "link", "request")
+    __slots__ = ("_opened", "_sink", "_streams", "_window", "link", "request")
 
     def __init__(self, link: LinkClient, request: Request) -> None:
         self.link = link
         self.request = request
         self._sink: Sink | None = None
-        self._number = 0
-        self._opened = self._streams = self._paused = False
-        self._unread = 0  # bytes read that the other server does not know of
+        self._opened = self._streams = False
+        self._window = Window(link)  # its number is that of the request, once it is sent
 
     def begin(self, sink: Sink) -> None:
         self._sink = sink
         try:
-            self._number = self.link.open(self, self.request)
+            self._window.number = self.link.open(self, self.request)
         except ORSError as error:
             self._sink = None
             sink.answer(refusal(error))
@@ -226,7 +170,7 @@ class Forwarded(Stream):
             self._sink = None
             sink.answer(failure())
             return
-        if not self._number:
+        if not self._window.number:
             self.lost()
 
     def take(self, kind: int, payload: bytes) -> None:
@@ -243,7 +187,7 @@ class Forwarded(Stream):
         if kind == frames.WHOLE:
             status, headers, body = frames.read_answer(payload)
             self._sink = None
-            self.link.done(self._number)
+            self.link.done(self._window.number)
             sink.whole(status, Headers.read(headers), body)
         elif kind == frames.HEAD:
             status, headers, body = frames.read_answer(payload)
@@ -251,14 +195,14 @@ class Forwarded(Stream):
             sink.head(status, Headers.read(headers), body)
         elif kind == frames.PART:
             sink.part(payload)
-            self._read(len(payload))
+            self._window.read(len(payload))
         elif kind == frames.END:
             self._sink = None
-            self.link.done(self._number)
+            self.link.done(self._window.number)
             sink.end(payload)
         elif kind == frames.REFUSED:
             self._sink = None
-            self.link.done(self._number)
+            self.link.done(self._window.number)
             sink.answer(self.link.owner.refused(self.request))
 
     def lost(self) -> None:
@@ -266,35 +210,29 @@ class Forwarded(Stream):
         if sink is None:
             return
         if not self._opened:
-            sink.answer(self.link.owner.lost(self.request, sent=bool(self._number)))
+            sink.answer(self.link.owner.lost(self.request, sent=bool(self._window.number)))
         elif self._streams:
             sink.end(_protocol.error_event(LOST, WORKER_LOST))
         else:
             sink.abort()
 
     def pause(self) -> None:
-        self._paused = True
+        self._window.paused = True
 
     def resume(self) -> None:
-        self._paused = False
-        self._read(0)
+        self._window.paused = False
+        self._window.read(0)
 
     def leave(self) -> None:
         self._sink = None
-        if self._number:
-            self.link.send(frames.frame(frames.LEAVE, self._number))
-            self.link.done(self._number)
-
-    def _read(self, count: int) -> None:
-        self._unread += count
-        if not self._paused and self._unread >= frames.WINDOW_BYTES // 2:
-            self.link.send(frames.credit_frame(self._number, self._unread))
-            self._unread = 0
+        if self._window.number:
+            self.link.write(frames.frame(frames.LEAVE, self._window.number))
+            self.link.done(self._window.number)
 
 
 def _upgrade(host: str, api_key: str, prefix: str) -> bytes:
     key = f"{_protocol.API_KEY}: {api_key}\r\n" if api_key else ""
     return (
-        f"GET {prefix}{frames.PATH} HTTP/1.1\r\nHost: {host}\r\n{key}"
-        f"Connection: Upgrade\r\nUpgrade: {frames.PROTOCOL.decode()}\r\n\r\n"
+        f"GET {prefix}{frames.PATHS[frames.PEERS]} HTTP/1.1\r\nHost: {host}\r\n{key}"
+        f"Connection: Upgrade\r\nUpgrade: {frames.PEERS.decode()}\r\n\r\n"
     ).encode()

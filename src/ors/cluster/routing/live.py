@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 from ors._json import loads
 from ors._protocol.sse import Decoder
 from ors.cluster.link.client import Forwarded
-from ors.cluster.routing.peer import id_prefix
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.live_sessions import TICK_SECONDS
 from ors.server.admin.pages import LIVE_MAX_PAGE, PAGE
@@ -101,7 +100,7 @@ class _MergedFeed:
         if isinstance(own, Feed) and self._local is not None:
             self._own = own
             me = self._local.sessions.identity
-            own.begin(self._feeds.setdefault(id_prefix(me.slot, me.incarnation), _ServerFeed()))
+            own.begin(self._feeds.setdefault(me.id_prefix, _ServerFeed()))
         self._update()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 

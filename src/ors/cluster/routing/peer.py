@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ors import _protocol
+from ors._protocol import id_prefix
+from ors._protocol.frames import Hello
 from ors.cluster.link.client import LinkClient
-from ors.cluster.link.frames import Hello
 from ors.cluster.link.handover import HandoverClient
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
@@ -30,12 +30,6 @@ QUIET_SECONDS = 5.0
 GIVE_UP_SECONDS = 30.0
 """A server that cannot be reached counts as dead after this long."""
 UNIX = "unix:"
-PREFIX_CHARS = 13
-"""The first characters of a session id name its server: slot and incarnation."""
-
-
-def id_prefix(slot: int, incarnation: int) -> str:
-    return _protocol.new_session_id(slot, incarnation)[:PREFIX_CHARS]
 
 
 def prefix_route(prefix: str) -> tuple[int, int]:
@@ -202,8 +196,8 @@ class Peer:
     def held(self) -> Iterator[int]:
         if self._handover is not None:
             yield self._handover.fileno()
-        if self._made is not None:
-            yield self._made.fileno()
+        if self._made is not None and (number := self._made.fileno()) is not None:
+            yield number
 
     async def close(self) -> None:
         """Closes the link for good; its sessions count as lost."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from ors.cluster.routing.peer import Peer, id_prefix
+from ors._protocol import id_prefix
+from ors.cluster.routing.peer import Peer
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome

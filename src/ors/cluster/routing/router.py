@@ -7,9 +7,10 @@ from collections import OrderedDict
 from typing import Any
 
 from ors import _protocol
+from ors._protocol import PREFIX_CHARS
 from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
 from ors.cluster.routing.pages import MergedPages
-from ors.cluster.routing.peer import PREFIX_CHARS, Peer, id_prefix, prefix_route
+from ors.cluster.routing.peer import Peer, prefix_route
 from ors.cluster.routing.peers import Peers
 from ors.errors import Gone, ORSError, Unavailable
 from ors.server.app import App
@@ -28,8 +29,8 @@ ANSWER_SECONDS = 1.0
 """How long to wait for the answer whether a server has a session: it may be frozen."""
 LIVES = 2
 """The presence of a session with the server that has it."""
-UNEVEN = 4
-"""A server may have a quarter more sessions than another and still get the next."""
+UNEVEN = 2
+"""A server may have half more sessions than another and still get the next: short episodes come and go."""
 PROMISE_SECONDS = 1.0
 MAX_LOCATIONS = 100_000
 """Sessions with ids from clients, whose servers are remembered here."""
@@ -50,7 +51,7 @@ class Router:
         if local is not None:
             me = local.sessions.identity
             self._slot, self._incarnation = me.slot, me.incarnation
-            self._own = id_prefix(me.slot, me.incarnation)
+            self._own = me.id_prefix
             peers.record(me.slot, me.incarnation)
         peers.reroute = self._reroute
         peers.answer_instead = self._instead
@@ -69,7 +70,7 @@ class Router:
         location = self._locations.get(sid)
         peer = self._peers.by_prefix.get(location or sid[:PREFIX_CHARS])
         if peer is not None and peer.link is not None:
-            if location is None or _at_router(request) is not AtRouter.CREATE:
+            if location is None or not creates(request):
                 return Forwarded(peer.link, request)
         elif sid[:PREFIX_CHARS] == self._own:
             return self._of_own(request, sid)
@@ -98,7 +99,7 @@ class Router:
             return Answer(200, lost_call(request, LOST))
         if self._local is not None and not _needs_session(request):
             return self._local.take(request, forwarded=True)
-        if _at_router(request) is AtRouter.CREATE or isinstance(request, _Retried):
+        if creates(request) or isinstance(request, _Retried):
             return _lost(request)
         # Perhaps only the link is broken: the session is looked for once more.
         return self._reroute(
@@ -175,7 +176,7 @@ class Router:
         return _lost(request) if self._peers.is_dead(slot, incarnation) else _unreachable()
 
     async def _of_client(self, request: Request, sid: str) -> Outcome:
-        creating = _at_router(request) is AtRouter.CREATE
+        creating = creates(request)
         made = _protocol.session_id_route(sid)
         known = self._locations.get(sid)
         if known == self._own and not creating and known:
@@ -259,6 +260,11 @@ class _Promised:
 def _route_of(request: Request) -> Route[Any] | None:
     found = AT_ROUTER.find(request.method, request.path)
     return None if found is None else found[0]
+
+
+def creates(request: Request) -> bool:
+    """Whether a session begins with this request."""
+    return _at_router(request) is AtRouter.CREATE
 
 
 def is_feed(request: Request) -> bool:

@@ -69,7 +69,7 @@ class RunInfo:
     """Seconds since 1970."""
     schema: int = SCHEMA
     environments: Mapping[str, Identity] = field(default_factory=dict)
-    """The code of its environments, as their server says."""
+    """The code and the parameters of its environments, as their server says."""
     earlier: tuple[Mapping[str, Any], ...] = ()
     """Target, git state and code before the run was resumed with others."""
     rewards: Mapping[str, RewardSpec] = field(default_factory=dict)
@@ -98,12 +98,15 @@ class RunInfo:
             earlier = (*earlier, before)
         return replace(self, config=now.config, git=now.git, environments=now.environments, earlier=earlier)
 
-    def is_other_code(self, now: "RunInfo") -> bool:
-        """Whether the environment's code has changed since, as far as both are known."""
-        both = self.environments.keys() & now.environments.keys()
-        if not both:
-            return bool(self.git and now.git and self.git.commit != now.git.commit)
-        return any(self.environments[name].differs(now.environments[name]) for name in both)
+    def changed(self, now: "RunInfo") -> str:
+        """What has changed of the environment since, as far as both are known: "code has", or what else."""
+        names = self.environments.keys() & now.environments.keys()
+        pairs = [(self.environments[name], now.environments[name]) for name in names]
+        if not pairs:
+            return "code has" if self.git and now.git and self.git.commit != now.git.commit else ""
+        if any(replace(one, parameters=None).differs(two) for one, two in pairs):
+            return "code has"
+        return "parameters have" if any(one.differs(two) for one, two in pairs) else ""
 
 
 def read_info(folder: Path) -> RunInfo:

@@ -1,5 +1,6 @@
 """The ways to make a sandbox: the seam, and the choice among them."""
 
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ class Launched:
     settings: Mapping[str, Any]
     """What the agent is told first."""
     cgroup: Cgroup | None = None
+    way_out: socket.socket | None = None
+    """Where the agent sends the listening socket of the proxy, if it needs one."""
     join: Callable[[], None] = field(default=lambda: None)
     """Puts the sandbox into its control groups. Called in a thread, before the first request."""
     kill: Callable[[], None] = field(default=lambda: None)

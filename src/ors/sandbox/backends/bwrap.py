@@ -5,6 +5,7 @@ import os
 import platform
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from ors.sandbox import cgroups, seccomp
 from ors.sandbox.backends import Launched, Trouble
 from ors.sandbox.backends.tree import AGENT, INSIDE, layers, overlaid, place_arguments, root_arguments
 from ors.sandbox.inside import BOOT
-from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.spec import PROXY_PORT, Allow, SandboxSpec
 
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
@@ -52,7 +53,7 @@ class Bwrap:
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts bubblewrap: in control groups if possible, and never as root."""
         group = cgroups.create(spec) if shutil.which("setpriv") else None
-        data, started = _Data(), list[subprocess.Popen[bytes]]()
+        data, started = _Data(isinstance(spec.network, Allow)), list[subprocess.Popen[bytes]]()
         user = self.user()
         apart = user if user is not None and _may_map() else None
         try:
@@ -73,13 +74,17 @@ class Bwrap:
             started += [] if group is None else [_keeper(group)]
         except BaseException:
             data.close_answers()
+            if data.way_out is not None:
+                data.way_out.close()
             _undo(group, started)
             raise
         finally:
             data.close()
         told = settings(spec, group, counted=group is not None, agent=0 if apart is None else AGENT)
+        told |= {"way_out": data.fds[0] if data.way_out else -1, "port": PROXY_PORT}
         join = partial(_join, group, started[0].pid, data, apart, 0 if spec.writable else INSIDE)
-        return Launched(started[0], told, group, join, ended=partial(_undo, group, started[1:]))
+        undo = partial(_undo, group, started[1:])
+        return Launched(started[0], told, group, data.way_out, join, ended=undo)
 
     def environment(self) -> dict[str, str]:
         """Environment of bubblewrap: empty, for programs inside can read it."""
@@ -169,14 +174,18 @@ def settings(
     limits |= {} if counted else {"DATA": 2 * spec.memory}
     by_kernel = spec.network == "host" or (counted and cgroups.counts_sockets(group))
     told = {"limits": limits, "places": list(spec.sizes), "inodes": spec.inodes, "agent": agent}
-    told |= {"folder": "", "workdir": spec.workdir}
+    told |= {"folder": "", "workdir": spec.workdir, "way_out": -1}
     told |= {"changes": {f"{number}": name for number, name in enumerate(layers(spec))}}
     return told | {"memory": 0 if counted else spec.memory, "sockets": 0 if by_kernel else spec.memory // 4}
 
 
 class _Data:
-    def __init__(self) -> None:
+    def __init__(self, way_out: bool) -> None:
         self.fds: list[int] = []
+        self.way_out: socket.socket | None = None
+        if way_out:
+            self.way_out, theirs = socket.socketpair()
+            self.fds.append(theirs.detach())
         self.answers, self.gate = -1, -1
         """Ends of this process: what bubblewrap says, and whether it may go on."""
         self.arguments: list[str] = []

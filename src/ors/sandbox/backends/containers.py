@@ -12,7 +12,7 @@ from ors.sandbox.backends import Launched, Trouble
 from ors.sandbox.backends.bwrap import settings
 from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
-from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.spec import Allow, SandboxSpec
 
 FIRST_UID, UIDS = 10_000, 50_000
 """Users that also an engine without root can give: it has 65,536 of them."""
@@ -36,8 +36,8 @@ class Containers:
             return Trouble("no image is named", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
         if spec.rootfs is not None:
             return Trouble("it runs images, not folders", f"{self.name} import FOLDER.tar NAME")
-        if spec.writable:
-            return Trouble("its root cannot be written to", "choose bwrap for SandboxSpec(writable=True)")
+        if spec.writable or isinstance(spec.network, Allow):
+            return Trouble("it has no writable root, and no allow-list", "leave out writable and Allow")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -74,7 +74,7 @@ class Containers:
             shown += [f"{source.removesuffix(':rw')}:{path}:{'rw' if source.endswith(':rw') else 'ro'}"]
         return [
             *("--interactive", "--rm", "--name", name, "--pull", "missing", "--read-only"),
-            *("--network", spec.network, "--hostname", "sandbox", "--user", f"{uid}:{uid}"),
+            *("--network", str(spec.network), "--hostname", "sandbox", "--user", f"{uid}:{uid}"),
             *("--cap-drop", "ALL", "--ulimit", f"nofile={spec.open_files}:{spec.open_files}"),
             *("--ulimit", f"nproc={spec.processes + SPARE}:{spec.processes + SPARE}"),
             *(PODMAN if self.name == "podman" else ()),

@@ -9,7 +9,7 @@ import tempfile
 
 from ors.sandbox.backends import Launched, Trouble
 from ors.sandbox.inside import BOOT
-from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.spec import Allow, SandboxSpec
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +25,10 @@ class Unisolated:
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
         """Reports what this machine lacks."""
-        if spec.image or spec.rootfs or spec.writable or spec.mounts:
-            return Trouble("it has the host's files", "leave out image, rootfs, writable and mounts")
+        if spec.image or spec.rootfs or spec.writable or spec.mounts or isinstance(spec.network, Allow):
+            return Trouble(
+                "it has the host's files and network", "leave out image, rootfs, writable, mounts, Allow"
+            )
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -45,7 +47,14 @@ class Unisolated:
             stderr=errors,
             start_new_session=True,
         )
-        settings = {"limits": {}, "places": [], "folder": folder, "workdir": spec.workdir, "changes": {}}
+        settings = {
+            "limits": {},
+            "places": [],
+            "folder": folder,
+            "workdir": spec.workdir,
+            "changes": {},
+            "way_out": -1,
+        }
         # The agent removes the folder, also when this process is gone; if it is killed, this process does.
         return Launched(process, settings, kill=lambda: shutil.rmtree(folder, ignore_errors=True))
 

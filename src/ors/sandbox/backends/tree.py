@@ -65,7 +65,7 @@ def root_arguments(spec: SandboxSpec, put: Callable[[bytes], int]) -> list[str]:
         arguments += [word for name in ETC for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
         arguments += [word for path in _hidden() for word in ("--size", "4096", "--tmpfs", path)]
         accounts = ROOT_ACCOUNTS if spec.writable else ACCOUNTS
-        for path, text in {**accounts, **({"/etc/hosts": HOSTS} if spec.network == "none" else {})}.items():
+        for path, text in {**accounts, **({"/etc/hosts": HOSTS} if spec.network != "host" else {})}.items():
             arguments += ["--perms", "0644", "--file", str(put(text.encode())), path]
     if spec.network == "host":
         for path in ("/etc/resolv.conf", "/etc/hosts"):

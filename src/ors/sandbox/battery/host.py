@@ -6,12 +6,29 @@ import secrets
 import socket
 import subprocess
 import tempfile
+import threading
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
 from ors.sandbox import seccomp
-from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.spec import Allow, SandboxSpec
+
+
+class _Planted(BaseHTTPRequestHandler):
+    """Says who was asked, or leads to the second server."""
+
+    def do_GET(self) -> None:
+        body = f"port={self.server.server_port} host={self.headers['Host']}".encode()  # type: ignore[attr-defined]
+        self.send_response(302 if self.path == "/redirect" else 200)
+        self.send_header("Location", self.server.elsewhere)  # type: ignore[attr-defined]
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
 
 
 class PlantedHost:
@@ -53,6 +70,15 @@ class PlantedHost:
             server.bind(address)
             server.listen()
         (self.folder / "socket").chmod(0o777)
+        servers = [ThreadingHTTPServer(("127.0.0.1", 0), _Planted) for _ in range(2)]
+        self.ports = servers[0].server_port, servers[1].server_port
+        """Of two servers: the first is on the allow-list, the second only by a name of the loopback."""
+        self.allow = Allow(f"127.0.0.1:{self.ports[0]}", f"127.1:{self.ports[1]}")
+        for each in servers:
+            each.elsewhere = f"http://127.0.0.1:{self.ports[1]}/"  # type: ignore[attr-defined]
+            threading.Thread(target=each.serve_forever, daemon=True).start()
+            stack.callback(each.server_close)
+            stack.callback(each.shutdown)
 
     def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
         column = seccomp.ARCHITECTURES[os.uname().machine].column

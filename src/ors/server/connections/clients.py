@@ -24,6 +24,7 @@ from ors.server.connections.context import (
     Responder,
     Upgraded,
 )
+from ors.server.connections.link import upgrade
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 from ors.server.http.routing import LIVE, READY
@@ -66,6 +67,8 @@ class ConnectionLimit:
 
 class HealthOnly:
     """Answers connections over the limit: health checks, and a refusal of everything else."""
+
+    id_prefix = ""
 
     def __init__(self, app: Responder) -> None:
         self._app = app
@@ -135,6 +138,8 @@ class Clients:
         self._app = app
         self.open: Open = set()
         self.context = ConnectionContext(app)
+        if app.limits.multiplexed:
+            self.context.upgrades.update([upgrade(app)])
         self.overflow = OverflowContext(app, lambda: len(self.open))
         self.servers: list[Acceptor | asyncio.Server] = []
         self._date()

@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is not None:
             self._leave(CLOSED)
-            upgrade.take_over(transport, self._open, rest)
+            upgrade.take_over(transport, self._open, headers, rest)
 
     def pause_reading(self) -> None:
         if self._transport is not None:

@@ -39,6 +39,10 @@ class Responder(Protocol):
     tasks: set[asyncio.Task[None]]
     """Tasks that produce answers."""
 
+    @property
+    def id_prefix(self) -> str:
+        """How the ids of its sessions begin; empty if it forwards requests to the sessions of others."""
+
     def admit(self, request: Request) -> int | Coroutine[Any, Any, int]:
         """Returns the longest body that a request may have, from its headers; maybe later.
 
@@ -58,8 +62,8 @@ class Upgrade(NamedTuple):
 
     path: bytes
     """The path that a client requests it with."""
-    take_over: Callable[[asyncio.Transport, "Open", bytes], None]
-    """Takes the transport, with the bytes that have arrived already."""
+    take_over: Callable[[asyncio.Transport, "Open", dict[bytes, bytes], bytes], None]
+    """Takes the transport, with the headers of that request and the bytes after it."""
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 import inspect
 
-from ors._authoring.parameters import validated
+from ors._authoring.parameters import described, validated
 from ors.environment import Environment
 from ors.errors import InvalidEnvironment
 
@@ -35,6 +35,7 @@ def check_class(cls: type[Environment]) -> None:
         InvalidEnvironment: it does not; the message names the method.
     """
     validated(cls, {})  # raises if a parameter has no value
+    described(cls)
     tools = cls._tools()  # first, since a tool may have the name of another method
     for name in _CLASS_METHODS:
         if not isinstance(inspect.getattr_static(cls, name), classmethod | staticmethod):

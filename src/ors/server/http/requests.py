@@ -20,11 +20,11 @@ from ors.types import ToolCall
 Model = TypeVar("Model", bound=BaseModel)
 
 IDEMPOTENCY_KEY = _protocol.IDEMPOTENCY_KEY.lower().encode()
+SESSION_ID = _protocol.SESSION_ID.lower().encode()
 TRACE = _protocol.TRACE.encode()
 MAX_DIGITS = 19
 """Digits of a number in a query."""
 _API_KEY = _protocol.API_KEY.lower().encode()
-_SESSION_ID = _protocol.SESSION_ID.lower().encode()
 _SECRETS = _protocol.SECRETS.lower().encode()
 _IDLE_SECONDS = _protocol.IDLE_SECONDS.lower().encode()
 _EVENT_STREAM = _protocol.EVENT_STREAM.encode()
@@ -88,7 +88,7 @@ class Request:
 
     def session_id(self) -> str:
         try:
-            sid = self.headers[_SESSION_ID].decode().strip()
+            sid = self.headers[SESSION_ID].decode().strip()
         except (KeyError, UnicodeDecodeError):
             sid = self.maybe_session_id()
         if not sid:
@@ -97,7 +97,7 @@ class Request:
 
     def maybe_session_id(self) -> str:
         """The session that the request names, or an empty string."""
-        sid = self.headers.get(_SESSION_ID, b"")
+        sid = self.headers.get(SESSION_ID, b"")
         try:
             return sid.decode().strip()
         except UnicodeDecodeError:

@@ -69,6 +69,11 @@ class Identity:
         """Returns a session id that leads to this server."""
         return _protocol.new_session_id(self.slot, self.incarnation)
 
+    @property
+    def id_prefix(self) -> str:
+        """How its session ids begin."""
+        return _protocol.id_prefix(self.slot, self.incarnation)
+
     def made(self, sid: str) -> bool:
         """Whether the id leads to this server."""
         return _protocol.session_id_route(sid) == (self.slot, self.incarnation)

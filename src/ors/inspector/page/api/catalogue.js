@@ -82,6 +82,21 @@ async function fromProtocol() {
 }
 
 /**
+ * What an environment says about itself, or null if its server does not tell.
+ * @param {string} environment
+ * @returns {Promise<import("./types.js").Description | null>}
+ */
+export async function description(environment) {
+  try {
+    const name = encodeURIComponent(environment);
+    return await ask("GET", `-/environments/${name}?counts=false`, { log: false });
+  } catch (error) {
+    if (error instanceof Refusal) return null;
+    throw error;
+  }
+}
+
+/**
  * Number of tasks in a split, or null if the server does not count them.
  * @param {string} environment
  * @param {string} split

@@ -25,6 +25,18 @@
  */
 
 /**
+ * GET /-/environments/{name}, as far as it is more than the above
+ * @typedef {object} Description
+ * @property {string | null} version
+ * @property {string | null} hash
+ * @property {string | null} license
+ * @property {string[]} authors
+ * @property {{sandbox: boolean, network: boolean | null, memory: number | null}} needs
+ * @property {string[]} required_secrets
+ * @property {{schema: Record<string, any>, values: Record<string, any>}} [parameters]
+ */
+
+/**
  * @typedef {object} Tool
  * @property {string} name
  * @property {string} description

@@ -1,11 +1,11 @@
 // @ts-check
 // The view of environments: descriptions, splits, and tools with their schemas.
 
-import { environments, size } from "../api/catalogue.js";
+import { description, environments, size } from "../api/catalogue.js";
 import { fact, failure, h, loading, reachable } from "../widgets/dom.js";
 import { short } from "../api/json.js";
 import { arms, constraints, resolved, typeName } from "../api/schema.js";
-import { count, plural } from "../widgets/words.js";
+import { bytes, count, plural } from "../widgets/words.js";
 
 export async function show(main, [chosen]) {
   main.append(h("h1", null, "Environments"), loading("environments"));
@@ -31,6 +31,7 @@ function card(one, open) {
     h("h2", null, h("a", { href: link }, one.name)),
     summary ? h("p", { class: "lead" }, summary) : null,
     rest.map((paragraph) => h("p", null, paragraph)),
+    facts(one.name),
     meaning(one),
     h("h3", null, "Splits"),
     h(
@@ -43,6 +44,31 @@ function card(one, open) {
       ? tools.map(([tool, special]) => toolItem(tool, special, open))
       : h("p", { class: "muted" }, "Each task has its own tools."),
   );
+}
+
+/** Its version, package, needs and parameters, once the server has told them. */
+function facts(name) {
+  const list = h("dl", { class: "facts" });
+  const shown = ([title, text]) => (text ? fact(title, text) : []);
+  description(name)
+    .then((told) => told && list.append(...about(told).flatMap(shown)))
+    .catch(() => {}); // the page says that the server is away
+  return list;
+}
+
+/** @param {import("../api/types.js").Description} told */
+function about({ version, hash, license, authors, needs, required_secrets: secrets, parameters }) {
+  const memory = needs.memory ? `${bytes(needs.memory)}, ` : "";
+  const network = needs.network ? "with network" : "no network";
+  return [
+    ["Version", version],
+    ["Hash", hash && h("code", { title: hash }, hash.slice(0, 12))],
+    ["Licence", license],
+    ["Authors", authors.join(", ")],
+    ["Secrets", secrets.join(", ")],
+    ["Sandbox", needs.sandbox ? memory + network : ""],
+    ...Object.entries(parameters?.values ?? {}).map(([key, value]) => [key, JSON.stringify(value)]),
+  ];
 }
 
 /** What the environment declares of its rewards. */

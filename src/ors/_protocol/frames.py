@@ -10,29 +10,32 @@ from itertools import chain
 from typing import NamedTuple
 
 from ors._json import dumps, loads
-from ors._protocol import MAX_SLOT
+from ors._protocol.endpoints import MAX_SLOT
 from ors.errors import BadRequest
-from ors.server.http.requests import Request
 
-PROTOCOL = b"ors-link"
-"""The protocol's name in the `Upgrade` header."""
-PATH = "/-/link"
+PEERS, CLIENTS = b"ors-link", b"ors-mux/1"
+"""The names in the `Upgrade` header: links of other servers, and those of clients."""
+PATHS = {PEERS: "/-/link", CLIENTS: "/-/mux"}
 
-# From the link client ...
-REQUEST, LEAVE, CREDIT, FIND = range(1, 5)
-# ... and from the link server.
-HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED = range(16, 25)
+# From the end that asks ...
+REQUEST, LEAVE, CREDIT, FIND, CALL = range(1, 6)
+# ... and from the end that answers.
+HELLO, LOAD, WHOLE, HEAD, PART, END, FOUND, BYE, REFUSED, RESULT = range(16, 26)
 
 PIECE_BYTES = 64 * 1024
 """Longer bodies are sent in pieces, so that none delays the others for long."""
 WINDOW_BYTES = 256 * 1024
 """How much of one answer may be on the way before its client has read it."""
 
+LONGEST_OF_CLIENT = 64 * 1024
+"""Greatest size of a client's frame: longer requests go by HTTP, so that none delays the others for long."""
 LONGEST_TARGET = 0xFFFF
 """Greatest size of a path or a query in a frame."""
 
 _HEADER = struct.Struct(">IBI")
 _LENGTHS = struct.Struct(">BHHI")
+_CALL = struct.Struct(">HHH")
+_CALL_HEADER = struct.Struct(">IBIHHH")
 _STATUS = struct.Struct(">HH")
 _COUNT = struct.Struct(">I")
 _BREAK = re.compile(rb"[\r\n]")
@@ -42,28 +45,38 @@ def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
     return _HEADER.pack(len(payload), kind, number) + payload
 
 
-def request_frame(number: int, request: Request) -> bytes:
+class Asked(NamedTuple):
+    """A request as a frame carries it."""
+
+    method: str
+    path: str
+    query: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+def request_frame(number: int, request: Asked) -> bytes:
     """Encodes a request.
 
     Raises:
         BadRequest: the path, the query or a header does not fit into a frame.
     """
+    method_text, path_text, query, headers, body = request
     try:
-        method, path = request.method.encode(), request.path.encode()
+        method, path = method_text.encode(), path_text.encode()
     except UnicodeEncodeError:
         raise BadRequest("The request's path is not UTF-8") from None
-    if len(path) > LONGEST_TARGET or len(request.query) > LONGEST_TARGET:
+    if len(path) > LONGEST_TARGET or len(query) > LONGEST_TARGET:
         raise BadRequest(f"The request's path or query is over {LONGEST_TARGET} bytes")
-    lines = b"\n".join(chain.from_iterable(request.headers.items()))
-    if lines.count(b"\n") != max(0, 2 * len(request.headers) - 1):
+    lines = b"\n".join(chain.from_iterable(headers.items()))
+    if lines.count(b"\n") != max(0, 2 * len(headers) - 1):
         raise BadRequest("A header contains a line break")
-    lengths = _LENGTHS.pack(len(method), len(path), len(request.query), len(lines))
-    size = _LENGTHS.size + len(method) + len(path) + len(request.query) + len(lines) + len(request.body)
-    header = _HEADER.pack(size, REQUEST, number)
-    return b"".join((header, lengths, method, path, request.query, lines, request.body))
+    lengths = _LENGTHS.pack(len(method), len(path), len(query), len(lines))
+    size = _LENGTHS.size + len(method) + len(path) + len(query) + len(lines) + len(body)
+    return b"".join((_HEADER.pack(size, REQUEST, number), lengths, method, path, query, lines, body))
 
 
-def read_request(payload: bytes) -> Request:
+def read_request(payload: bytes) -> Asked:
     """Decodes a request.
 
     Raises:
@@ -88,9 +101,44 @@ def read_request(payload: bytes) -> Request:
     if _BREAK.search(query):
         raise BadRequest("The request's query contains a line break")
     try:
-        return Request(method.decode(), path.decode(), query, headers, payload[body_at:])
+        return Asked(method.decode(), path.decode(), query, headers, payload[body_at:])
     except UnicodeDecodeError:
         raise BadRequest("The request's path is not UTF-8") from None
+
+
+def call_frame(number: int, path: bytes, sid: bytes, key: bytes, body: bytes) -> bytes:
+    """Encodes a tool call: a request that needs no other headers than its session and its key."""
+    size = _CALL.size + len(path) + len(sid) + len(key) + len(body)
+    header = _CALL_HEADER.pack(size, CALL, number, len(path), len(sid), len(key))
+    return b"".join((header, path, sid, key, body))
+
+
+def read_call(payload: bytes) -> tuple[str, bytes, bytes, bytes]:
+    """Decodes the path, the session id, the idempotency key and the body of a tool call.
+
+    Raises:
+        ValueError, struct.error: the frame is malformed.
+    """
+    path_length, sid_length, key_length = _CALL.unpack_from(payload)
+    sid_at = _CALL.size + path_length
+    key_at = sid_at + sid_length
+    body_at = key_at + key_length
+    if body_at > len(payload):
+        raise ValueError("a call is shorter than it says")
+    path = payload[_CALL.size : sid_at].decode()
+    return path, payload[sid_at:key_at], payload[key_at:body_at], payload[body_at:]
+
+
+def result_frame(number: int, task_id: bytes, result: bytes) -> bytes:
+    """Encodes the result of a tool call, which is JSON."""
+    header = _HEADER.pack(len(task_id) + 1 + len(result), RESULT, number)
+    return b"%b%b %b" % (header, task_id, result)
+
+
+def read_result(payload: bytes) -> tuple[str, bytes]:
+    """Decodes the task id and the result of a tool call. Raises ValueError."""
+    task_id, _, result = payload.partition(b" ")
+    return task_id.decode("ascii"), result
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:
@@ -171,6 +219,11 @@ class Frames:
         self._limit = limit
         self._rest = bytearray()
         self._need = 0
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a frame has begun to arrive."""
+        return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yields the frames that are complete now: kind, number, payload.

@@ -1,0 +1,163 @@
+"""One end of a link: what client and server, router and server, worker and worker share."""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from typing import Protocol
+
+from ors._protocol import frames
+
+SWITCHED = b"HTTP/1.1 101"
+AT_ONCE_BYTES = 64 * 1024
+"""This much is written at once; less waits for the other frames of this turn of the event loop."""
+
+
+class LinkEnd:
+    """Cuts what arrives into frames, and writes all frames of one turn of the event loop together."""
+
+    def __init__(self, longest: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = frames.Frames(longest)
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
+        self.heard = self._loop.time()
+        """When the other end was last heard from."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        try:
+            self._take_all(self._frames.feed(data))
+        except (ValueError, struct.error) as error:
+            self._misunderstood(error)
+
+    def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
+        for kind, number, payload in decoded:
+            self._take(kind, number, payload)
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def _misunderstood(self, error: Exception) -> None:
+        self.cut()
+
+    def write(self, frame: bytes) -> None:
+        if not self._unsent:
+            self._loop.call_soon(self.flush)
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > AT_ONCE_BYTES:  # shows whether the other end reads
+            self.flush()
+
+    def flush(self) -> None:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if unsent and self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+    def close(self) -> None:
+        """Closes the link when all is written."""
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def cut(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def fileno(self) -> int | None:
+        return None if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
+
+
+class Pending(Protocol):
+    """A request without its complete answer."""
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """Takes a frame of the answer.
+
+        Raises:
+            ValueError, struct.error: the frame is malformed, or comes before its turn.
+        """
+
+    def lost(self) -> None:
+        """Ends it: the link is broken."""
+
+
+class AskingEnd(LinkEnd):
+    """The end that asks. It begins with the HTTP request `upgrade`; when it closes, nothing is pending."""
+
+    def __init__(self, upgrade: bytes, longest: int) -> None:
+        super().__init__(longest)
+        self._upgrade = upgrade
+        self._head = b""  # as much as was received of the answer to the upgrade
+        self._switched = False
+        self._number = 0
+        self.pending: dict[int, Pending] = {}
+        self._closing = False  # the other end has said goodbye
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._transport.set_write_buffer_limits(high=2**20)  # type: ignore[union-attr]
+        self._transport.write(self._upgrade)  # type: ignore[union-attr]
+
+    def data_received(self, data: bytes) -> None:
+        if not self._switched:
+            self._head, end, data = (self._head + data).partition(b"\r\n\r\n")
+            self._switched = bool(end)
+            known = self._head.startswith(SWITCHED[: len(self._head)])
+            if not known or len(self._head) > frames.PIECE_BYTES:
+                self._refused(self._head)
+                return
+            if not end:
+                return
+        super().data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        pending, self.pending = self.pending, {}
+        for each in pending.values():
+            each.lost()
+
+    def _refused(self, head: bytes) -> None:
+        self.cut()
+
+    def next_number(self) -> int:
+        self._number = self._number + 1 & 0xFFFFFFFF or 1
+        return self._number
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == frames.BYE:
+            self._closing = True
+            self._close_if_idle()
+        elif pending := self.pending.get(number):  # else nobody waits for it any more
+            pending.take(kind, payload)
+
+    def done(self, number: int) -> None:
+        self.pending.pop(number, None)
+        if self._closing:
+            self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self.pending:
+            self.close()
+
+
+class Window:
+    """Flow control of one answer: the other end sends no more than `WINDOW_BYTES` that nobody has read."""
+
+    __slots__ = ("_link", "_unread", "number", "paused")
+
+    def __init__(self, link: LinkEnd, number: int = 0) -> None:
+        self._link = link
+        self.number = number
+        self._unread = 0  # bytes read that the other end does not know of
+        self.paused = False
+
+    def read(self, count: int) -> None:
+        """Lets as much follow as was read, unless the reader is paused."""
+        self._unread += count
+        if not self.paused and self._unread >= frames.WINDOW_BYTES // 2:
+            self._link.write(frames.credit_frame(self.number, self._unread))
+            self._unread = 0

@@ -1,0 +1,166 @@
+"""`ors run`: runs a file that was written for openreward or ors-sdk, unchanged."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from importlib.util import find_spec
+from typing import Any
+
+import click
+
+from ors import Limits
+from ors.cli.commands.serve import Serving, alone, by_others, serving_flags
+from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.options.listening import Access
+from ors.cli.options.serving import Inherited, Workers, check_processes
+from ors.cli.options.shared import TARGET, Command, given, typed
+from ors.cli.targets.program import Program, Sought, has_data, hint, with_data
+from ors.client import ORS
+from ors.errors import ORSError
+from ors.openreward import Names
+from ors.server import LAUNCH, is_loopback
+from ors.server.sessions.api_keys import Keys
+
+CHOOSE = (
+    "The real openreward is installed too: pass --openreward ours to run on ors, "
+    "or --openreward installed to run the file on the real one"
+)
+
+
+@dataclass(frozen=True)
+class Running(Serving):
+    sought: Sought
+
+    def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
+        super().announce(urls, names)
+        threading.Thread(target=self._look_for_tasks, args=(urls[0],), daemon=True).start()
+
+    def _look_for_tasks(self, url: str) -> None:
+        """Says so if an environment has no tasks at all."""
+        local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        try:
+            with ORS(local, next((key.secret for key in self.keys), None)) as client:
+                for env in map(client.environment, client.list_environments()):
+                    if not any(env.num_tasks(split) for split in env.list_splits()):
+                        click.echo(f"{env.name} has 0 tasks in all splits{self.sought.told()}", err=True)
+        except ORSError as error:  # the banner and the log say what is wrong
+            if further := hint(str(error)):
+                click.echo(f"{clean(str(error))}{further}", err=True)
+        finally:
+            self.sought.stop()
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Serves what a program would: options of the command line win over its arguments."""
+
+    serving: Running
+    inherited: Inherited
+    workers: Workers
+    limits: Limits
+    return_errors: str
+    launched: list[str] = field(default_factory=list)
+
+    def __call__(self, classes: Sequence[Any], options: dict[str, Any], address: dict[str, Any]) -> None:
+        self.launched.extend(cls.__name__ for cls in classes)
+        flags = self.serving.access
+        file = {"insecure", "ssl_certfile", "ssl_keyfile"}
+        access = replace(flags, **{name: getattr(flags, name) or address[name] for name in file})
+        keys = self.serving.keys or [*Keys(options["api_keys"]).by_name.values()]
+        open_to_all = not (keys or access.insecure or is_loopback(address["host"]))
+        host = self.serving.host if given("host") or open_to_all else address["host"]
+        port = self.serving.port if given("port") else address["port"]
+        serving = replace(self.serving, host=host, port=port, access=access, keys=keys)
+        how = {**options, **serving.options(), "limits": self._limits(options["limits"])}
+        for name, value in (("return_errors", self.return_errors), ("slot", self.workers.slot)):
+            how[name] = value if given(name) else options[name]
+        how["observers"] = [*options["observers"], *how["observers"]]
+        for name in ("cors_origins", "inspector"):
+            how[name] = how[name] or options[name]
+        serving.check(how["return_errors"], alone=True)
+        alone(serving, self.inherited, classes, how)
+
+    def _limits(self, file: Limits) -> Limits:
+        return replace(
+            file,
+            **{each.name: getattr(self.limits, each.name) for each in fields(Limits) if given(each.name)},
+        )
+
+
+@click.command(
+    cls=Command,
+    examples=["ors run server.py --port 8000", "ors run server.py --data data", "ors run -m package"],
+)
+@click.argument("program", type=TARGET, metavar="FILE|MODULE")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENT...]")
+@click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Folder that the program finds as /orwd_data. Needs bubblewrap.",
+)
+@click.option(
+    "--openreward",
+    type=click.Choice(["ours", "installed"]),
+    help="What `import openreward` means, if the real one is installed: ors, or the real one.",
+)
+@serving_flags
+def run(
+    program: str,
+    arguments: Sequence[str],
+    is_module: bool,
+    data: str | None,
+    openreward: str | None,
+    **options: Any,
+) -> None:
+    """Run a file written for openreward or ors-sdk, as `python FILE` would, and serve what it serves.
+
+    In this process alone, `import openreward` finds the names of ors. Options win over what the file says.
+    """
+    if openreward is None and find_spec("openreward") is not None:
+        raise WrongUsage(CHOOSE)
+    options["inherited"].take()
+    if data is not None and not has_data(data):
+        raise click.exceptions.Exit(with_data(data, options["access"].api_key))
+    code = Program(program, is_module, arguments)
+    if openreward == "installed":
+        _refuse_flags()
+        code.run()
+        return
+    Names().install()
+    _serve(code, **options)
+
+
+def _refuse_flags() -> None:
+    own = {"program", "arguments", "is_module", "data", "openreward"}
+    for name in click.get_current_context().params.keys() - own:
+        if typed(name):
+            flag = name.replace("reloading", "reload").replace("as_json", "json").replace("_", "-")
+            raise WrongUsage(f"--{flag} has no effect on the real openreward: remove it")
+
+
+def _serve(
+    code: Program,
+    host: str,
+    port: int,
+    reloading: bool,
+    return_errors: str,
+    inherited: Inherited,
+    workers: Workers,
+    access: Access,
+    limits: Limits,
+    **shown: Any,
+) -> None:
+    check_processes(workers, reloading)
+    access.check_certificate()
+    keys, sought = access.all_keys(inherited.keys), Sought()
+    serving = Running([code.name], (), host, port, access, keys, sought=sought, **shown)
+    serving.check(return_errors, alone=not workers.supervised)
+    by_others(serving, inherited, workers, limits, reloading)
+    launcher = Launcher(serving, inherited, workers, limits, return_errors)
+    LAUNCH.set(launcher)
+    sought.start()
+    code.run()
+    if not launcher.launched:
+        raise Unreachable(f"{code.name} has ended without calling run() of a Server")

@@ -1,0 +1,171 @@
+"""A program that starts a server by itself: how `ors run` runs it, its data, and what it lacks."""
+
+import json
+import os
+import re
+import runpy
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ors.cli.errors import Unreachable, keep_report_apart, one_line, shown_path
+from ors.cli.targets.reload import started
+from ors.cli.targets.resolve import raised_at
+from ors.server.process.system import LIFELINE, tied
+
+DATA = "/orwd_data"
+"""Where programs written for openreward find their data."""
+BY_HAND = f"as root, `ln -s FOLDER {DATA}` does the same, without --data"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file, or a module as in `python -m`, with its arguments."""
+
+    name: str
+    is_module: bool
+    arguments: Sequence[str]
+
+    @property
+    def folder(self) -> Path:
+        return Path.cwd() if self.is_module else Path(self.name).resolve().parent
+
+    def run(self) -> None:
+        """Runs it as `python` would.
+
+        Raises:
+            Unreachable: it raised, or lacks a package.
+        """
+        keep_report_apart()
+        sys.path.insert(0, str(self.folder))
+        sys.argv = [self.name, *self.arguments]
+        try:
+            if self.is_module:
+                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(self.name, run_name="__main__")
+        except click.ClickException:  # of the server that it runs
+            raise
+        except ModuleNotFoundError as error:
+            raise Unreachable(f"{self.name} needs {self._missing(error)}") from error
+        except Exception as error:
+            why = f"{one_line(error)}{raised_at(error, self.folder)}{hint(str(error))}"
+            raise Unreachable(f"Cannot run {self.name}: {why}") from error
+
+    def _missing(self, error: ModuleNotFoundError) -> str:
+        package = str(error.name or error).partition(".")[0]
+        text = f"the package {package!r}, which is not installed: pip install "
+        beside = self.folder / "requirements.txt"
+        if not beside.is_file():
+            return text + package
+        text += f"-r {shown_path(beside)}"
+        named = re.search(re.escape(package).replace("_", "[-_]"), beside.read_text(errors="replace"), re.I)
+        return text if named else f"{text} {package} (that file does not name it)"
+
+
+def hint(text: str) -> str:
+    return f"; pass --data FOLDER, which becomes {DATA}" if DATA in text and not os.path.exists(DATA) else ""
+
+
+# ── What it did not find ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass
+class Sought:
+    """Paths that the program looks for and that are not there, until `stop`."""
+
+    paths: dict[str, None] = field(default_factory=dict)
+    stop: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        plain, going = os.stat, [True]
+
+        def note(path: Any) -> None:
+            if isinstance(path, str | os.PathLike):
+                try:
+                    plain(path)
+                except (OSError, ValueError):
+                    self.paths[os.path.abspath(os.fsdecode(path))] = None
+
+        def stat(path: Any, **how: Any) -> os.stat_result:  # `os.path.exists` and pathlib end here
+            note(path)
+            return plain(path, **how)
+
+        def heard(event: str, arguments: tuple[Any, ...]) -> None:
+            if going and event in ("open", "os.listdir", "os.scandir"):
+                note(arguments[0])
+
+        def stop() -> None:
+            os.stat = plain
+            going.clear()
+
+        os.stat, self.stop = stat, stop
+        sys.addaudithook(heard)
+
+    def told(self) -> str:
+        """The last two of them that may be data, in words; empty if there are none."""
+        system = (sys.prefix, sys.base_prefix, "/proc/", "/sys/", "/etc/", "/dev/")
+        kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc")))
+        found = [path for path in kept if not path.startswith(system)]
+        found.sort(key=lambda path: not path.startswith(DATA))
+        return f": it looked for {' and '.join(found[:2])}, not there{hint(found[0])}" if found else ""
+
+
+# ── Its data ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def has_data(folder: str) -> bool:
+    """Whether the program would find this folder as its data already."""
+    return os.path.exists(DATA) and os.path.samefile(folder, DATA)
+
+
+def with_data(folder: str, keys: Sequence[str]) -> int:
+    """Runs this command once more, in a mount namespace in which `folder` is /orwd_data.
+
+    Pandas and pyarrow open files in C, so nothing in Python can do it.
+
+    Raises:
+        Unreachable: bubblewrap is missing, or may not make one here.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise Unreachable(f"--data needs bubblewrap (`apt install bubblewrap`); {BY_HAND}")
+    with tied() as lifeline, _pipe() as (told, tell):
+        within = [bwrap, "--die-with-parent", "--info-fd", str(tell), *_mounts(folder), "--"]
+        child = started({LIFELINE: str(lifeline)}, [lifeline, tell], keys, within=within)
+        os.close(tell)
+        with open(told, closefd=False) as pipe:
+            about = pipe.read()
+        if not about:
+            child.wait()
+            raise Unreachable(f"bubblewrap cannot mount {folder} as {DATA} here; {BY_HAND}")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Not to bubblewrap, which would end at once, and the server with it.
+            signal.signal(number, lambda number, frame: os.kill(json.loads(about)["child-pid"], number))
+        return child.wait()
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    theirs, ours = os.pipe()
+    try:
+        yield theirs, ours
+    finally:
+        os.close(theirs)
+
+
+def _mounts(folder: str) -> Iterator[str]:
+    yield from ("--tmpfs", "/")
+    for path in sorted(Path("/").iterdir()):
+        if path.is_symlink():
+            yield from ("--symlink", os.readlink(path), str(path))
+        elif path.is_dir() and str(path) != DATA:
+            yield from ("--dev-bind", str(path), str(path))
+    yield from ("--ro-bind", os.path.abspath(folder), DATA)

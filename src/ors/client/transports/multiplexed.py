@@ -1,0 +1,361 @@
+"""All sessions over one connection, where the server is ours too; HTTP where it is not."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Self
+from urllib.parse import unquote
+
+from ors._json import loads
+from ors._protocol import API_KEY, IDEMPOTENCY_KEY, SERVER_VERSION, SESSION_ID, frames
+from ors._protocol.link import AskingEnd, Window
+from ors.client.transports.base import Broken, HeaderFields, Response, running_loop
+from ors.client.transports.connection import detect_silence
+from ors.client.transports.http import DirectTransport
+from ors.client.transports.options import Options
+from ors.errors import BadRequest
+
+FIRST_SECONDS = 0.25
+"""How long other requests wait for the first answer, which shows whether the server is ours."""
+SILENCE_SECONDS, LAST_SECONDS = 10.0, 1.0
+"""A link is cut when its server has sent nothing for that long, and then nothing after one more request."""
+MAX_FAILURES = 3
+"""Attempts in a row to make a link that may break; then all goes by HTTP."""
+_OF_HTTP = frozenset({API_KEY, "Accept-Encoding", "Content-Type", "User-Agent"})  # sent once, or never
+
+
+class CallResult:
+    """The result of a tool call that ended soon, as JSON."""
+
+    __slots__ = ("data", "task_id")
+
+    def __init__(self, task_id: str, data: bytes) -> None:
+        self.task_id = task_id
+        self.data = data
+
+
+class MultiplexedTransport:
+    """Sends requests to a server over one link for each API key, if it offers links; else by HTTP.
+
+    The first request goes by HTTP: its answer shows whether the server is ours. Others never hear of links.
+    """
+
+    def __init__(self, http: DirectTransport, options: Options) -> None:
+        self._http = http
+        self._options = options
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._links: dict[str, Link] = {}  # by API key
+        self._refused: set[str] = set()
+        self._ours: bool | None = None
+        self._first: asyncio.Future[None] | None = None  # while the first request waits for its answer
+        self._linking = asyncio.Lock()
+        self._failures = 0
+
+    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        """Sends a request; returns when the status and headers of the response have arrived."""
+        link = await self._link(headers)
+        answer = None if link is None else link.ask(method, path, headers, body or b"")
+        if answer is not None:
+            await answer.arrived()
+            return answer
+        if self._ours is None:
+            return await self._send_first(method, path, headers, body)
+        return await self._http.send(method, path, headers, body)
+
+    async def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Response | CallResult | None:
+        """Sends a tool call; returns its result if that comes first, or None if it must go by HTTP."""
+        link = await self._link(headers)
+        answer = None if link is None else link.call(path, headers, body)
+        if answer is None:
+            return None
+        result = await answer.arrived()
+        return answer if result is None else CallResult(*frames.read_result(result))
+
+    async def close(self) -> None:
+        """Closes all connections. Requests that are still sent, as to delete a session, go by HTTP."""
+        self._ours = False
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.close()
+        await self._http.close()
+
+    async def _send_first(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
+    ) -> Response:
+        if self._first is not None:
+            await asyncio.wait({self._first}, timeout=FIRST_SECONDS)
+            known = self._ours is not None
+            return await (self if known else self._http).send(method, path, headers, body)
+        self._first = first = running_loop().create_future()
+        try:
+            response = await self._http.send(method, path, headers, body)
+            if self._ours is None:
+                self._ours = SERVER_VERSION in response.headers
+            return response
+        finally:
+            self._first = None
+            first.set_result(None)
+
+    async def _link(self, headers: Mapping[str, str]) -> "Link | None":
+        """The link for a request, if there is one or one can be made."""
+        loop = running_loop()
+        if self._loop is not loop:
+            self._move_to(loop)
+        key = headers.get(API_KEY, "")
+        link = self._links.get(key)
+        if link is not None and link.is_up:
+            return link
+        if link is not None and link.is_garbled:
+            self._refused.add(key)
+        if not self._ours or key in self._refused:
+            return None
+        async with self._linking:
+            link = self._links.get(key)
+            return link if link is not None and link.is_up else await self._make(loop, key)
+
+    async def _make(self, loop: asyncio.AbstractEventLoop, key: str) -> "Link | None":
+        asked = {API_KEY: key} if key else {}
+        asked |= {"Connection": "Upgrade", "Upgrade": frames.CLIENTS.decode()}
+        head = self._http.head("GET", frames.PATHS[frames.CLIENTS], asked, None)
+        link = Link(head, self._options.answer_bytes, self._http.buffer)
+        await self._http.connected(self._http.with_protocol(loop, link))
+        try:
+            async with asyncio.timeout(self._options.connect_seconds):
+                offered = await link.greeted
+        except TimeoutError:
+            offered = None
+        except BaseException:
+            link.cut()
+            raise
+        if offered:
+            self._failures = 0
+            self._links[key] = link
+            return link
+        link.cut()
+        self._failures += offered is None
+        if offered is False or self._failures >= MAX_FAILURES:
+            self._refused.add(key)
+        return None
+
+    def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
+        # A script may call asyncio.run() more than once, and connections end with their loop.
+        self._loop = loop
+        self._links = {}
+        self._ours = self._first = None
+        self._linking = asyncio.Lock()
+
+
+class Link(AskingEnd, asyncio.BufferedProtocol):
+    """One connection for many requests."""
+
+    def __init__(self, upgrade: bytes, longest: int, buffer: memoryview) -> None:
+        super().__init__(upgrade, longest + frames.PIECE_BYTES)
+        self._buffer = buffer
+        self._prefix = ""
+        self.is_garbled = False
+        """Whether something arrived that is no frame of ours."""
+        self._doubt: asyncio.TimerHandle | None = None
+        self.greeted: asyncio.Future[bool | None] = self._loop.create_future()
+        """Whether the server offers links; None if the connection broke, or it is not now."""
+
+    @property
+    def is_up(self) -> bool:
+        return self._transport is not None and not self._closing and not self._transport.is_closing()
+
+    # ── Requests ─────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
+        """Sends a request, if it fits into a frame and its session is reached over this link."""
+        if not self._reaches(headers.get(SESSION_ID)):
+            return None
+        path, _, query = target.partition("?")
+        number = self.next_number()
+        try:
+            given = {
+                name.lower().encode(): value.encode("latin-1")
+                for name, value in headers.items()
+                if name not in _OF_HTTP
+            }
+            asked = frames.Asked(method, unquote(path), query.encode(), given, body)
+            frame = frames.request_frame(number, asked)
+        except (BadRequest, UnicodeEncodeError):
+            return None  # HTTP says what is wrong
+        return self._sent(number, frame)
+
+    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
+        """Sends a tool call, as `ask` does."""
+        sid = headers[SESSION_ID]
+        if not self._reaches(sid):
+            return None
+        number = self.next_number()
+        named = (unquote(path).encode(), sid.encode("latin-1"), headers[IDEMPOTENCY_KEY].encode())
+        return self._sent(number, frames.call_frame(number, *named, body))
+
+    def _reaches(self, sid: str | None) -> bool:
+        # A proxy may lead links and requests to different servers.
+        return sid is None or sid.startswith(self._prefix)
+
+    def _sent(self, number: int, frame: bytes) -> "Answer | None":
+        if len(frame) > frames.LONGEST_OF_CLIENT:
+            return None
+        answer = self.pending[number] = Answer(self, number, self._loop)
+        self.write(frame)
+        if self._doubt is None and self._loop.time() - self.heard > SILENCE_SECONDS:
+            self._doubt = self._loop.call_later(LAST_SECONDS, self._cut_if_silent)
+        return answer
+
+    def _cut_if_silent(self) -> None:
+        self._doubt = None
+        if self._loop.time() - self.heard > SILENCE_SECONDS:
+            self.cut()
+
+    # ── Called by the event loop ─────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        detect_silence(transport.get_extra_info("socket"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The place for received bytes."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(None)
+        if self._doubt is not None:
+            self._doubt.cancel()
+        super().connection_lost(exc)
+
+    def _misunderstood(self, error: Exception) -> None:
+        self.is_garbled = True
+        super()._misunderstood(error)
+
+    def _refused(self, head: bytes) -> None:
+        if not self.greeted.done():
+            self.greeted.set_result(None if head[9:10] == b"5" else False)
+        super()._refused(head)
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind == frames.HELLO:
+            hello = loads(payload)
+            self._prefix = str(hello.get("prefix", "")) if isinstance(hello, dict) else ""
+            if not self.greeted.done():
+                self.greeted.set_result(True)
+        else:
+            super()._take(kind, number, payload)
+
+
+class Answer:
+    """One answer as it arrives, and the `Response` of the caller."""
+
+    # Class attributes, since most answers are results, and set none of them.
+    status = 0
+    headers: Mapping[str, str] = HeaderFields()
+    broken = ""
+    _complete = False
+    _more: asyncio.Future[None] | None = None
+    _chunks: deque[bytes] | None = None
+    _window: Window | None = None
+
+    def __init__(self, link: Link, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._link = link
+        self._number = number
+        self._begun: asyncio.Future[bytes | None] = loop.create_future()
+
+    async def arrived(self) -> bytes | None:
+        """Waits for the result of a call, or for the beginning of another answer.
+
+        Raises:
+            Broken: the link broke.
+        """
+        try:
+            result = await self._begun
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        if self.broken:
+            raise Broken(self.broken)
+        return result
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    @property
+    def ended(self) -> bool:
+        return self._complete and not self._chunks
+
+    def close(self) -> None:
+        if not self._complete and not self.broken:
+            self._complete = True
+            self._link.write(frames.frame(frames.LEAVE, self._number))
+            self._link.done(self._number)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self.broken:
+                raise Broken(self.broken)
+            if self._complete:
+                raise StopAsyncIteration
+            self._more = asyncio.get_running_loop().create_future()
+            await self._more
+        chunk = b"".join(self._chunks)
+        self._chunks.clear()
+        if not self._complete and self._window is not None:
+            self._window.read(len(chunk))
+        return chunk
+
+    # ── Called by the link ───────────────────────────────────────────────────────────────────────
+
+    def take(self, kind: int, payload: bytes) -> None:
+        if kind == frames.RESULT and self._chunks is None:
+            self._end()
+            self._begin(payload)
+        elif kind in (frames.WHOLE, frames.HEAD) and self._chunks is None:
+            self.status, headers, first = frames.read_answer(payload)
+            self.headers = _fields(headers)
+            self._chunks = deque([first] if first else ())
+            if kind == frames.WHOLE:
+                self._end()
+            else:
+                self._window = Window(self._link, self._number)
+            self._begin(None)
+        elif kind in (frames.PART, frames.END) and self._chunks is not None:
+            if payload:
+                self._chunks.append(payload)
+            if kind == frames.END:
+                self._end()
+            self._wake()
+        else:
+            raise ValueError(f"a frame of kind {kind} before or after its turn")
+
+    def lost(self) -> None:
+        self.broken = "the connection broke"
+        self._begin(None)
+        self._wake()
+
+    def _begin(self, result: bytes | None) -> None:
+        if not self._begun.done():
+            self._begun.set_result(result)
+
+    def _end(self) -> None:
+        self._complete = True
+        self._link.done(self._number)
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
+
+
+def _fields(wire: bytes) -> HeaderFields:
+    fields = HeaderFields()
+    for line in wire.decode("latin-1").split("\r\n"):
+        name, _, value = line.partition(": ")
+        fields[name] = value
+    return fields

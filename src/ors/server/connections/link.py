@@ -1,0 +1,330 @@
+"""The server end of a link: answers the requests of many sessions over one connection."""
+
+import asyncio
+import logging
+import struct
+from collections.abc import Iterator
+from itertools import islice
+
+from ors._json import dumps
+from ors._protocol import event_task_id, frames, short_tail
+from ors._protocol.link import LinkEnd
+from ors.errors import BadRequest, Unavailable
+from ors.server.connections.context import KEEP_ALIVE_SECONDS, REQUEST_SECONDS, Open, Responder, Upgrade
+from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
+from ors.server.http.requests import IDEMPOTENCY_KEY, SESSION_ID, Request
+from ors.server.http.streams import Outcome, Stream
+
+log = logging.getLogger("ors.server")
+
+HEARTBEAT_SECONDS = 2.0
+"""How often something is sent at least, so that silence means death."""
+FRAMES_PER_TURN = 256
+"""Frames taken in one turn of the event loop: then answers go out first, and may pause the link."""
+_HOP_BY_HOP = (b"connection", b"upgrade")
+
+
+def upgrade(app: Responder) -> tuple[bytes, Upgrade]:
+    """Returns the upgrade that lets a client send all its requests to `app` over one connection."""
+
+    def take_over(
+        transport: asyncio.Transport, open_: Open, headers: dict[bytes, bytes], rest: bytes
+    ) -> None:
+        LinkServer(app, open_, headers).take_over(transport, frames.CLIENTS, rest)
+
+    return frames.CLIENTS, Upgrade(frames.PATHS[frames.CLIENTS].encode(), take_over)
+
+
+class LinkServer(LinkEnd, asyncio.Protocol):
+    """One link of a client: receives requests and sends answers, many at a time."""
+
+    heartbeat_seconds = HEARTBEAT_SECONDS
+
+    def __init__(
+        self,
+        app: Responder,
+        open_: Open,
+        headers: dict[bytes, bytes],
+        longest: int = frames.LONGEST_OF_CLIENT,
+    ) -> None:
+        super().__init__(longest)
+        self._app = app
+        self._headers = {name: value for name, value in headers.items() if name not in _HOP_BY_HOP}
+        self._open = open_  # all connections of the server
+        self.paused = False
+        """Whether the other end reads slower than this one writes."""
+        self._decoded: Iterator[tuple[int, int, bytes]] | None = None  # received, and not taken yet
+        self._replies: dict[int, _Reply] = {}
+        self._most = app.limits.multiplexed
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending = False
+        self._unread = 0  # bytes that the other end had not read at the last sweep
+        self._since = 0.0  # when it last read some
+
+    def take_over(self, transport: asyncio.Transport, protocol: bytes, rest: bytes) -> None:
+        """Turns an HTTP connection into a link; `rest` was received already."""
+        switching = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: %b\r\n\r\n"
+        transport.write(switching % protocol)
+        transport.set_protocol(self)
+        self.connection_made(transport)
+        if rest:
+            self.data_received(rest)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._open.add(self)
+        self._greet()
+        self._beat()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drops all answers. Calls go on: their clients may come back."""
+        self._open.discard(self)
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for reply in list(self._replies.values()):
+            reply.leave()
+        self._replies.clear()
+
+    def _greet(self) -> None:
+        self.write(frames.frame(frames.HELLO, 0, dumps({"prefix": self._app.id_prefix})))
+
+    def _beat(self) -> None:
+        self._heartbeat()
+        self._timer = self._loop.call_later(self.heartbeat_seconds, self._beat)
+
+    def _heartbeat(self) -> None:
+        if not self.paused:
+            self.write(frames.frame(frames.LOAD, 0))
+
+    # ── Requests ─────────────────────────────────────────────────────────────────────────────────
+
+    def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
+        count = 0
+        for count, (kind, number, payload) in enumerate(islice(decoded, FRAMES_PER_TURN), 1):  # noqa: B007
+            self._take(kind, number, payload)
+        if count == FRAMES_PER_TURN and self._transport is not None:
+            self._decoded = decoded
+            self._transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Takes what was received already, then reads again; neither while the link is paused."""
+        if self._transport is None or self.paused:
+            return
+        decoded, self._decoded = self._decoded, None
+        if decoded is not None:
+            try:
+                self._take_all(decoded)
+            except (ValueError, struct.error) as error:
+                self._misunderstood(error)
+        if self._decoded is None and not self.paused and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _take(self, kind: int, number: int, payload: bytes) -> None:
+        if kind in (frames.CALL, frames.REQUEST):
+            if number in self._replies:
+                raise ValueError(f"the number {number} is in use")
+            reply = _Reply(self, number, kind == frames.CALL)
+            if len(self._replies) >= self._most:
+                reply.answer(refusal(_too_many(self._most)))
+            else:
+                self._replies[number] = reply
+                reply.answer(self._outcome(kind, payload))
+        elif reply := self._replies.get(number):  # type: ignore[assignment]
+            if kind == frames.LEAVE:
+                self.done(number)
+                reply.leave()
+            elif kind == frames.CREDIT:
+                reply.credit(frames.read_credit(payload))
+
+    def _outcome(self, kind: int, payload: bytes) -> Outcome:
+        if kind == frames.CALL:
+            path, sid, key, body = frames.read_call(payload)
+            headers = {**self._headers, SESSION_ID: sid}
+            if key:
+                headers[IDEMPOTENCY_KEY] = key
+            return self._app.take(Request("POST", path, b"", headers, body))
+        try:
+            method, path, query, given, body = frames.read_request(payload)
+        except BadRequest as error:
+            return self._app.refused(error)
+        return self._app.take(Request(method, path, query, {**self._headers, **given}, body))
+
+    def done(self, number: int) -> None:
+        self._replies.pop(number, None)
+        if self._ending and not self._replies:
+            self.close()
+
+    # ── Back-pressure ────────────────────────────────────────────────────────────────────────────
+
+    def pause_writing(self) -> None:
+        """Reads no more requests: the other end does not read their answers."""
+        self.paused = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        for reply in list(self._replies.values()):
+            reply.hold()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self._go_on()
+        for reply in list(self._replies.values()):
+            if self.paused:
+                return
+            reply.credit(0)
+
+    def sweep(self, now: float) -> None:
+        """Closes the link if the other end does not read, or has nothing to ask for long."""
+        if self._transport is None:
+            return
+        unread = self._transport.get_write_buffer_size()
+        if not unread or unread != self._unread:
+            self._unread, self._since = unread, now
+        elif now - self._since > REQUEST_SECONDS:
+            self.cut()
+        if self._is_forgotten(now - self.heard):
+            self.close()
+
+    def _is_forgotten(self, silent: float) -> bool:
+        limit = REQUEST_SECONDS if self._frames.is_partial else KEEP_ALIVE_SECONDS
+        return silent > limit and not self._replies and not self.paused
+
+    # ── The end ──────────────────────────────────────────────────────────────────────────────────
+
+    def goodbye(self) -> None:
+        """Asks the other end to send no more, and to close the link when it has all answers."""
+        self.write(frames.frame(frames.BYE, 0))
+        for reply in list(self._replies.values()):
+            reply.stop()
+
+    def shutdown(self) -> None:
+        """Closes the link once all answers are sent."""
+        self._ending = True
+        for reply in list(self._replies.values()):
+            reply.stop()
+        if not self._replies:
+            self.close()
+
+
+class _Reply:
+    """One request and its answer: the sink of a link."""
+
+    __slots__ = ("_credit", "_is_call", "_link", "_number", "_rest", "_stream")
+
+    def __init__(self, link: LinkServer, number: int, is_call: bool) -> None:
+        self._link = link
+        self._number = number
+        self._is_call = is_call
+        self._credit = frames.WINDOW_BYTES
+        self._rest: memoryview | None = None  # the end of the answer, as far as it has not been sent
+        self._stream: Stream | None = None
+
+    def leave(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.leave()
+        self._rest = None
+
+    def stop(self) -> None:
+        """Ends a feed, which would go on for as long as its reader stays."""
+        if self._stream is not None:
+            self._stream.stop()
+
+    def hold(self) -> None:
+        if self._stream is not None:
+            self._stream.pause()
+
+    def credit(self, more: int) -> None:
+        """Lets as much follow as the client has read.
+
+        Raises:
+            ValueError: that is more than was sent.
+        """
+        if self._credit + more > frames.WINDOW_BYTES:
+            raise ValueError(f"a credit of {more} bytes is more than was sent")
+        self._credit += more
+        if self._link.paused:
+            return
+        if self._rest is not None:
+            self._send_rest(self._rest)
+        elif self._stream is not None and self._credit > 0:
+            self._stream.resume()
+
+    # ── As a sink ────────────────────────────────────────────────────────────────────────────────
+
+    def answer(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Answer):
+            self.whole(outcome.status, outcome.headers, outcome.body)
+            return
+        self._stream = outcome
+        if self._link.paused:
+            outcome.pause()
+        try:
+            outcome.begin(self)
+        except Exception as error:  # a bug of ours; the other requests of this link are not to suffer
+            log.error("a request was not answered", exc_info=error)
+            self.answer(failure())
+
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+        if self._is_call and headers is STREAM and (result := short_tail(rest)) is not None:
+            self._stream = None
+            self._link.write(frames.result_frame(self._number, event_task_id(body), result))
+            self._link.done(self._number)
+            return True
+        if len(body) + len(rest) > frames.PIECE_BYTES:
+            self.head(status, headers)
+            return self.end(body + rest)
+        self._stream = None
+        whole = frames.answer_frame(frames.WHOLE, self._number, status, headers.wire, body + rest)
+        self._link.write(whole)
+        self._link.done(self._number)
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self._link.write(frames.answer_frame(frames.HEAD, self._number, status, headers.wire, body))
+
+    def part(self, data: bytes) -> None:
+        self._credit -= len(data)
+        self._link.write(frames.frame(frames.PART, self._number, data))
+        if self._credit <= 0 and self._stream is not None:
+            self._stream.pause()
+
+    def end(self, data: bytes) -> bool:
+        self._stream = None
+        self._rest = memoryview(data)
+        self.credit(0)
+        return True
+
+    def abort(self) -> None:
+        # Only an answer that has not begun is aborted here: nothing is forwarded twice.
+        self.answer(failure())
+
+    def _send_rest(self, rest: memoryview) -> None:
+        while len(rest) <= frames.PIECE_BYTES or self._credit > 0:
+            piece, left = _cut(rest)
+            self._credit -= len(piece)
+            self._rest = left
+            if left is None:
+                self._link.write(frames.frame(frames.END, self._number, piece))
+                self._link.done(self._number)
+                return
+            self._link.write(frames.frame(frames.PART, self._number, piece))
+            if self._link.paused:
+                return
+            rest = left
+
+
+def _too_many(most: int) -> Unavailable:
+    text = f"This connection already has {most} open requests"
+    return Unavailable(text, retry_after=1, reason="limit")
+
+
+def _cut(data: memoryview) -> tuple[bytes, memoryview | None]:
+    if len(data) <= frames.PIECE_BYTES:
+        return bytes(data), None
+    piece = bytes(data[: frames.PIECE_BYTES])
+    # Between two events if possible: should this server die, an `error` event can follow.
+    end = piece.rfind(b"\n\n") + 2
+    piece = piece[:end] if end > 1 else piece
+    return piece, data[len(piece) :]

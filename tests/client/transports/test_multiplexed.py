@@ -1,0 +1,297 @@
+"""All sessions over one connection: what it carries, when it is used, and that nobody holds up the others."""
+
+import asyncio
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from ors import Limits, Server, ToolOutput, tool
+from ors._protocol import frames
+from ors._protocol.link import AskingEnd
+from ors.client import AsyncORS, AsyncSession, Options, Task
+from ors.client.transports.multiplexed import MultiplexedTransport
+from ors.errors import AuthenticationError, SessionLost, ToolCallError, ToolFailed, Unavailable
+from tests.attack import link
+from tests.support.cutting_proxy import Cutting, listening
+from tests.support.environments import Lab
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
+from tests.support.scripted_server import Reply, Scripted, scripted
+
+
+class Repeating(Lab):
+    @tool
+    async def repeat(self, count: int) -> ToolOutput:
+        """Says one letter so many times."""
+        return ToolOutput("x" * count)
+
+
+QUICK = Options(backoff_seconds=0.001, backoff_limit_seconds=0.01, retries=6, rejoins=6)
+LONG = 10_000_000
+
+
+@pytest.fixture(scope="module")
+def repeating() -> Iterator[Raw]:
+    with serving(Server([Repeating])) as url:
+        yield Raw(url)
+
+
+@pytest.fixture(params=[False, True], ids=["http", "link"])
+def options(request: pytest.FixtureRequest) -> Options:
+    """Each of both ways."""
+    return Options(multiplex=request.param)
+
+
+def links(client: AsyncORS) -> int:
+    transport = client._remote(client.base_url).transport
+    return len(transport._links) if isinstance(transport, MultiplexedTransport) else 0
+
+
+def lab(client: AsyncORS, key: str = "") -> AsyncSession:
+    return client.environment("lab").session(Task("lab", {"id": key or uuid.uuid4().hex}))
+
+
+async def test_a_thousand_sessions_share_few_connections(raw: Raw) -> None:
+    network = Cutting(raw.url, share=0)
+    with listening(network.serve) as through:
+        async with AsyncORS(through) as client:
+            sessions = [lab(client) for _ in range(1000)]
+            await asyncio.gather(*(session.start() for session in sessions))
+            outputs = await asyncio.gather(
+                *(session.call_tool("echo", {"text": "a"}) for session in sessions)
+            )
+            await asyncio.gather(*(session.close() for session in sessions))
+    assert len(outputs) == 1000
+    assert network.connections <= 8
+
+
+class Written(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        self.writes.append(data)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+
+async def test_all_frames_of_one_turn_leave_in_one_write() -> None:
+    written, end = Written(), AskingEnd(b"upgrade", 1000)
+    end.connection_made(written)
+    sent = [frames.frame(frames.LEAVE, number) for number in range(10)]
+    for each in sent:
+        end.write(each)
+    assert written.writes == [b"upgrade"]
+    await asyncio.sleep(0)
+    assert written.writes == [b"upgrade", b"".join(sent)]
+
+
+# ── When it is used ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_server_of_ours_gets_one_link(raw: Raw) -> None:
+    async with AsyncORS(raw.url) as client, lab(client) as session:
+        assert (await session.call_tool("echo", {"text": "a"})).blocks[0].text == "a"  # type: ignore[union-attr]
+        assert links(client) == 1
+
+
+@pytest.mark.parametrize(("served", "asked"), [(0, True), (10, False)])
+async def test_either_end_may_switch_it_off(served: int, asked: bool) -> None:
+    with serving(Server([Lab], limits=Limits(multiplexed=served))) as url:
+        async with AsyncORS(url, options=Options(multiplex=asked)) as client, lab(client) as session:
+            assert (await session.call_tool("echo", {"text": "a"})).blocks[0].text == "a"  # type: ignore[union-attr]
+            assert links(client) == 0
+
+
+async def test_the_servers_of_others_never_hear_of_it() -> None:
+    async with scripted() as server, AsyncORS(server.url) as client, lab(client):
+        pass
+    assert {request.path for request in server.requests} == {"/create_session", "/create", "/delete"}
+
+
+async def test_a_session_of_another_server_goes_by_http(raw: Raw) -> None:
+    sid = raw.session()  # an id of the client's own
+    network = Cutting(raw.url, share=0)
+    with listening(network.serve) as through:
+        async with AsyncORS(through) as client, lab(client):
+            async with client.environment("lab").attach(sid) as session:
+                assert (await session.call_tool("echo", {"text": "a"})).blocks[0].text == "a"  # type: ignore[union-attr]
+            assert links(client) == 1
+
+
+async def test_a_long_request_goes_by_http(raw: Raw) -> None:
+    async with AsyncORS(raw.url) as client, lab(client) as session:
+        text = "y" * 200_000
+        assert (await session.call_tool("echo", {"text": text})).blocks[0].text == text  # type: ignore[union-attr]
+
+
+# ── What it carries ──────────────────────────────────────────────────────────────────────────────
+
+
+async def test_errors_and_their_reasons_are_the_same_on_both_ways(raw: Raw, options: Options) -> None:
+    async with AsyncORS(raw.url, options=options) as client, lab(client) as session:
+        seen = []
+        for name, given in (
+            ("refuse", {"text": "no"}),
+            ("boom", {"text": "oh"}),
+            ("nowhere", {}),
+            ("echo", {}),
+        ):
+            with pytest.raises((ToolCallError, ToolFailed)) as caught:
+                await session.call_tool(name, given)
+            seen.append((type(caught.value), caught.value.reason))
+        assert seen == [
+            (ToolCallError, "mood"),
+            (ToolFailed, "environment"),
+            (ToolCallError, "not_found"),
+            (ToolCallError, "input_validation"),
+        ]
+        raw.post("/delete", sid=session.sid)
+        with pytest.raises(SessionLost) as lost:
+            await session.call_tool("nothing")
+        assert lost.value.reason == "deleted"
+
+
+async def test_keys_are_checked_on_both_ways(options: Options) -> None:
+    with serving(Server([Lab], api_keys=["one=secret-1", "two=secret-2 sessions=1"])) as url:
+        async with AsyncORS(url, "wrong", options=options) as client:
+            with pytest.raises(AuthenticationError):
+                await lab(client).start()
+        async with AsyncORS(url, "secret-1", options=options) as client, lab(client) as session:
+            async with AsyncORS(url, "secret-2", options=options) as other:
+                with pytest.raises(SessionLost):
+                    await other.environment("lab").attach(session.sid or "").call_tool("nothing")
+            assert links(client) == int(options.multiplex)
+
+
+async def test_limits_hold_on_both_ways(options: Options) -> None:
+    impatient = Options(
+        multiplex=options.multiplex, retries=0, rejoins=0, call_seconds=0.5, request_seconds=0.5
+    )
+    with serving(Server([Lab], limits=Limits(sessions=1, calls=1))) as url:
+        async with (
+            AsyncORS(url, options=impatient) as client,
+            lab(client, key := uuid.uuid4().hex) as session,
+        ):
+            with pytest.raises(Unavailable) as full:
+                await lab(client).start()
+            call = asyncio.create_task(session.call_tool("hold"))
+            await asyncio.to_thread(Lab.gates[f"{key}.held"].wait, 20)
+            with pytest.raises(Unavailable) as busy:
+                await session.call_tool("nothing")
+            Lab.gates[f"{key}.hold"].set()
+            await asyncio.wait([call])
+        assert (
+            (full.value.status, full.value.reason) == (busy.value.status, busy.value.reason) == (429, "limit")
+        )
+
+
+async def test_requests_over_the_limit_of_a_connection_wait_their_turn() -> None:
+    with serving(Server([Lab], limits=Limits(multiplexed=3))) as url:
+        async with AsyncORS(url, options=QUICK) as client:
+            sessions = [lab(client) for _ in range(30)]
+            await asyncio.gather(*(session.start() for session in sessions))
+            assert links(client) == 1
+            await asyncio.gather(*(session.close() for session in sessions))
+
+
+# ── Nobody holds up the others ───────────────────────────────────────────────────────────────────
+
+
+async def test_a_long_result_does_not_hold_up_the_others(repeating: Raw) -> None:
+    async with AsyncORS(repeating.url) as client:
+        env = client.environment("repeating")
+        one, other = [await env.session(Task("repeating", {})).start() for _ in range(2)]
+        begun = asyncio.Event()
+        long = asyncio.create_task(one.call_tool("repeat", {"count": LONG}, on_task_id=lambda _: begun.set()))
+        await begun.wait()
+        assert not long.done()
+        assert (await other.call_tool("echo", {"text": "short"})).blocks[0].text == "short"  # type: ignore[union-attr]
+        assert not long.done()
+        assert len((await long).blocks[0].text) == LONG  # type: ignore[union-attr]
+
+
+def test_an_answer_that_nobody_reads_holds_up_no_other(repeating: Raw) -> None:
+    raw, sid = repeating, repeating.session("repeating")
+    body = json.dumps({"name": "repeat", "input": {"count": LONG}}).encode()
+    with link.linked((raw.host, raw.port), link.MULTIPLEXED) as end:
+        end.sendall(link.call(1, b"/repeating/call", sid.encode(), b"key", body))
+        got = sum(
+            len(payload) for kind, _, payload in until(end, 1, frames.WINDOW_BYTES) if kind != link.LOAD
+        )
+        end.sendall(link.request(2, b"POST", b"/ping", [b"x-session-id", sid.encode()]))
+        *more, last = until(end, 2, 1)
+        assert link.status(last[2]) == 200
+        got += sum(len(payload) for kind, number, payload in more if number == 1)
+        assert got < frames.WINDOW_BYTES + 2 * frames.PIECE_BYTES
+
+
+def until(end: socket.socket, number: int, size: int) -> Iterator[tuple[int, int, bytes]]:
+    """The frames that arrive, until those of one number have that many bytes."""
+    heard = b""
+    while size > 0:
+        part = end.recv(65536)
+        assert part
+        found, heard = link.split(heard + part)
+        for frame in found:
+            size -= len(frame[2]) if frame[1] == number else 0
+            yield frame
+
+
+# ── Servers that lie ─────────────────────────────────────────────────────────────────────────────
+
+HELLO = link.frame(link.HELLO, 0, b'{"prefix":""}')
+LIES = {
+    "garbage": b"\xff" * 100,
+    "a huge length": link.HEADER.pack(2**32 - 1, link.WHOLE, 1),
+    "the middle of an answer": link.frame(link.PART, 1, b"x"),
+    "half an answer": link.frame(link.HEAD, 1, b"\0"),
+    "a greeting that is none": link.frame(link.HELLO, 0, b"hello"),
+    "an unknown kind": link.frame(99, 1),
+}
+
+
+class Lying(Scripted):
+    """Offers links, and answers the first request on each with a lie."""
+
+    lie = b""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = await reader.readexactly(len(b"GET /-/mux"))
+        if first != b"GET /-/mux":
+            reader._buffer[:0] = first  # type: ignore[attr-defined]
+            await super().serve(reader, writer)
+            return
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(link.SWITCHED + HELLO)
+        await reader.read(1)
+        writer.write(self.lie)
+        await reader.read()
+        writer.close()
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+async def test_after_a_lie_all_goes_by_http(lie: bytes) -> None:
+    lying = Lying()
+    lying.lie = lie
+    async with scripted(ours=True, script=lying) as server, AsyncORS(server.url, options=QUICK) as client:
+        async with lab(client) as session:
+            await session.ping()
+        assert links(client) <= 1
+    assert [request.path for request in server.requests][-1] == "/delete"
+
+
+async def test_a_link_that_is_always_cut_is_given_up() -> None:
+    async with scripted(ours=True) as server, AsyncORS(server.url, options=QUICK) as client:
+        server.on("/-/mux", Reply(b"HTTP/1.1 101 Switching", cut=True))
+        for _ in range(5):
+            await client._remote(server.url).exchange("POST", "/ping", {}, None)
+        assert links(client) == 0
+    assert len(server.asked("/-/mux")) == 3
+    assert len(server.asked("/ping")) == 5
