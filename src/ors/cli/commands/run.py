@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,13 +12,15 @@ import click
 from ors import Limits
 from ors.cli.commands.serve import Serving, alone, by_others, serving_flags
 from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.options.hosting import HostingFlags
 from ors.cli.options.listening import Access
 from ors.cli.options.serving import Inherited, Workers, check_processes
-from ors.cli.options.shared import TARGET, Command, given, typed
-from ors.cli.targets.program import Program, Sought, has_data, hint, with_data
+from ors.cli.options.shared import TARGET, Command, given, options, typed
+from ors.cli.targets.program import DATA, Program, Sought, has_data, hint, with_data
 from ors.client import ORS
 from ors.errors import ORSError
 from ors.openreward import Names
+from ors.openreward.sandboxes import AsyncOpenReward
 from ors.server import LAUNCH, is_loopback
 from ors.server.sessions.api_keys import Keys
 
@@ -106,12 +109,14 @@ class Launcher:
     help="What `import openreward` means, if the real one is installed: ors, or the real one.",
 )
 @serving_flags
+@options("Sandboxes", "hosting", HostingFlags)
 def run(
     program: str,
     arguments: Sequence[str],
     is_module: bool,
     data: str | None,
     openreward: str | None,
+    hosting: HostingFlags,
     **options: Any,
 ) -> None:
     """Run a file written for openreward or ors-sdk, as `python FILE` would, and serve what it serves.
@@ -129,6 +134,7 @@ def run(
         code.run()
         return
     Names().install()
+    AsyncOpenReward.hosting = hosting.hosting(Path(DATA) if Path(DATA).is_dir() else None)
     _serve(code, **options)
 
 

@@ -1,6 +1,7 @@
 """`ors sandboxes`: sandboxes over HTTP, for programs that use openreward."""
 
 from contextlib import closing
+from pathlib import Path
 
 import click
 
@@ -18,6 +19,12 @@ IDLE_SECONDS = 120.0
 @click.command(cls=Command, examples=["ors sandboxes --port 8091 --host-root"])
 @address_flags
 @click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder that buckets are mounted from, read-only.",
+)
+@click.option(
     "--sandboxes",
     "most",
     type=click.IntRange(1),
@@ -31,6 +38,7 @@ IDLE_SECONDS = 120.0
 def sandboxes(
     host: str,
     port: int,
+    data: Path | None,
     most: int,
     log_level: str,
     log_json: bool,
@@ -49,7 +57,7 @@ def sandboxes(
     keys = access.all_keys([])
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     server = sandbox_server(
-        flags.hosting(),
+        flags.hosting(data),
         limits=Limits(sessions=most, idle_seconds=IDLE_SECONDS),
         api_keys=keys,
         cors_origins=access.cors_origin,

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from ors.cli.errors import WrongUsage
 from ors.cli.options.serving import Bytes
 from ors.cli.options.shared import flag
 from ors.openreward.hosting import Hosting
-
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -21,17 +17,14 @@ class HostingFlags:
         multiple=True,
         metavar="NAME=PATH",
     )
-    data: Path | None = flag(
-        "Folder that buckets are mounted from, read-only.", type=FOLDER, metavar="FOLDER"
-    )
     host_root: bool = flag("Use this machine's programs for all other images.", is_flag=True)
     open_network: bool = flag("Give sandboxes the network that they ask for.", is_flag=True)
     sandbox_memory: int | None = flag("Most memory of one sandbox; beyond it, 400.", type=Bytes())
 
-    def hosting(self) -> Hosting:
+    def hosting(self, data: Path | None) -> Hosting:
         images = {}
         for name, equals, path in (each.partition("=") for each in self.image):
             if not equals or not Path(path).exists():
                 raise WrongUsage(f"--image {name}{equals}{path}: expected NAME=PATH, with a path that exists")
             images[name] = str(Path(path).resolve())
-        return Hosting(images, self.host_root, self.data, self.open_network, self.sandbox_memory)
+        return Hosting(images, self.host_root, data, self.open_network, self.sandbox_memory)
