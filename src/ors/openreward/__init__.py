@@ -56,9 +56,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         **_TYPES,
         **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
     },
-    "openreward.toolsets": {
-        "Toolset": "ors.openreward.environments",
-    },
+    "openreward.toolsets": _at("ors.openreward.toolsets", "CLIToolset Toolset WebToolset"),
     "openreward.api": {},
     "openreward.api.environments": {},
     "openreward.api.environments.types": _BLOCKS,

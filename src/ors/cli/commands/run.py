@@ -16,7 +16,7 @@ from ors.cli.options.hosting import HostingFlags
 from ors.cli.options.listening import Access
 from ors.cli.options.serving import Inherited, Workers, check_processes
 from ors.cli.options.shared import TARGET, Command, given, options, typed
-from ors.cli.targets.program import DATA, Program, Sought, has_data, hint, with_data
+from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
 from ors.client import ORS
 from ors.errors import ORSError
 from ors.openreward import Names
@@ -47,7 +47,7 @@ class Running(Serving):
                     if not any(env.num_tasks(split) for split in env.list_splits()):
                         click.echo(f"{env.name} has 0 tasks in all splits{self.sought.told()}", err=True)
         except ORSError as error:  # the banner and the log say what is wrong
-            if further := hint(str(error)):
+            if further := self.sought.hint(str(error)):
                 click.echo(f"{clean(str(error))}{further}", err=True)
         finally:
             self.sought.stop()
@@ -128,7 +128,7 @@ def run(
     options["inherited"].take()
     if data is not None and not has_data(data):
         raise click.exceptions.Exit(with_data(data, options["access"].api_key))
-    code = Program(program, is_module, arguments)
+    code = Program(program, is_module, arguments, Sought())
     if openreward == "installed":
         _refuse_flags()
         code.run()
@@ -160,13 +160,13 @@ def _serve(
 ) -> None:
     check_processes(workers, reloading)
     access.check_certificate()
-    keys, sought = access.all_keys(inherited.keys), Sought()
-    serving = Running([code.name], (), host, port, access, keys, sought=sought, **shown)
+    keys = access.all_keys(inherited.keys)
+    serving = Running([code.name], (), host, port, access, keys, sought=code.sought, **shown)
     serving.check(return_errors, alone=not workers.supervised)
     by_others(serving, inherited, workers, limits, reloading)
     launcher = Launcher(serving, inherited, workers, limits, return_errors)
     LAUNCH.set(launcher)
-    sought.start()
+    code.sought.start()
     code.run()
     if not launcher.launched:
         raise Unreachable(f"{code.name} has ended without calling run() of a Server")

@@ -32,6 +32,7 @@ class Program:
     name: str
     is_module: bool
     arguments: Sequence[str]
+    sought: "Sought"
 
     @property
     def folder(self) -> Path:
@@ -50,13 +51,14 @@ class Program:
             if self.is_module:
                 runpy.run_module(self.name, run_name="__main__", alter_sys=True)
             else:
-                runpy.run_path(self.name, run_name="__main__")
+                runpy.run_path(os.path.abspath(self.name), run_name="__main__")
         except click.ClickException:  # of the server that it runs
             raise
         except ModuleNotFoundError as error:
             raise Unreachable(f"{self.name} needs {self._missing(error)}") from error
         except Exception as error:
-            why = f"{one_line(error)}{raised_at(error, self.folder)}{hint(str(error))}"
+            lacks = self.sought.hint(str(error)) if isinstance(error, OSError) else ""
+            why = f"{one_line(error)}{raised_at(error, self.folder)}{lacks}"
             raise Unreachable(f"Cannot run {self.name}: {why}") from error
 
     def _missing(self, error: ModuleNotFoundError) -> str:
@@ -68,10 +70,6 @@ class Program:
         text += f"-r {shown_path(beside)}"
         named = re.search(re.escape(package).replace("_", "[-_]"), beside.read_text(errors="replace"), re.I)
         return text if named else f"{text} {package} (that file does not name it)"
-
-
-def hint(text: str) -> str:
-    return f"; pass --data FOLDER, which becomes {DATA}" if DATA in text and not os.path.exists(DATA) else ""
 
 
 # ── What it did not find ─────────────────────────────────────────────────────────────────────────
@@ -115,7 +113,12 @@ class Sought:
         kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc")))
         found = [path for path in kept if not path.startswith(system)]
         found.sort(key=lambda path: not path.startswith(DATA))
-        return f": it looked for {' and '.join(found[:2])}, not there{hint(found[0])}" if found else ""
+        return f": it looked for {' and '.join(found[:2])}, not there{self.hint()}" if found else ""
+
+    def hint(self, text: str = "") -> str:
+        """What helps against an error with this text, if the program has looked for its data in vain."""
+        wanted = DATA in text or any(path.startswith(DATA) for path in self.paths)
+        return f"; pass --data FOLDER, which becomes {DATA}" if wanted and not os.path.exists(DATA) else ""
 
 
 # ── Its data ─────────────────────────────────────────────────────────────────────────────────────

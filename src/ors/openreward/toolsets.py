@@ -1,0 +1,213 @@
+"""The toolsets of openreward that public environments use: a shell with files, and the web."""
+
+import json
+import os
+import posixpath
+import urllib.request
+from asyncio import Lock
+from collections import defaultdict
+from collections.abc import Sequence
+from shlex import quote
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from ors.environment import tool
+from ors.errors import ToolError
+from ors.openreward.environments import Toolset, download_text, upload_text
+from ors.types import JSONObject, TextBlock, ToolOutput
+
+WEB_SECONDS = 60
+
+
+class Todo(BaseModel, extra="forbid"):
+    """One line of a to-do list."""
+
+    content: str
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+    priority: Literal["low", "medium", "high"] = "medium"
+    id: str | None = None
+
+
+class Edit(BaseModel, extra="forbid"):
+    """One replacement in a file."""
+
+    old_string: str = Field(min_length=1)
+    new_string: str
+    replace_all: bool = False
+
+
+def _said(text: str, **metadata: Any) -> ToolOutput:
+    return ToolOutput([TextBlock(text)], metadata=metadata)
+
+
+class CLIToolset(Toolset):
+    """A shell and files in the sandbox; relative paths begin at `root`, or at `env.workspace_root`."""
+
+    root: str | None = None
+    bash_timeout: ClassVar[float | None] = None
+    max_bash_timeout: ClassVar[float | None] = None
+    bash_max_bytes: ClassVar[int | None] = None
+
+    def __init__(self, env: Any = None, sandbox_attr: str = "sandbox", root: str | None = None) -> None:
+        super().__init__(env, sandbox_attr)
+        self.root = root or getattr(env, "workspace_root", None) or type(self).root
+        self.todos: list[dict[str, Any]] = []
+        self._locks: dict[str, Lock] = defaultdict(Lock)
+
+    @classmethod
+    def name(cls) -> str:
+        return "cli"
+
+    def _at(self, path: str) -> str:
+        return path if self.root is None else posixpath.normpath(posixpath.join(self.root, path))
+
+    async def _run(self, command: str, **limits: Any) -> ToolOutput:
+        limits = {name: value for name, value in limits.items() if value is not None}
+        result = await self.sandbox.run(command, **limits)
+        output, code = result
+        metadata: dict[str, Any] = {"output": output, "exit_code": code}
+        notes = []
+        if result.truncated:
+            notes.append("output exceeded the limit and was cut off")
+        if result.timed_out:
+            notes.append("command hit the time limit and was killed")
+        metadata |= {name: True for name in ("truncated", "timed_out") if getattr(result, name)}
+        return _said(
+            f"{output}\n\n(exit {code})" + (f"\n\n[{'; '.join(notes)}]" if notes else ""), **metadata
+        )
+
+    @tool(concurrent=True)
+    async def bash(self, command: str, timeout: float | None = None) -> ToolOutput:
+        """Execute a bash command in the sandbox."""
+        seconds = timeout if timeout is not None else self.bash_timeout
+        limits = [each for each in (seconds, self.max_bash_timeout) if each is not None]
+        begin = f"cd {quote(self.root)} || exit 1\n" if self.root else ""
+        least = min(limits, default=None)
+        return await self._run(begin + command.strip(), timeout=least, max_bytes=self.bash_max_bytes)
+
+    @tool(concurrent=True)
+    async def glob(self, pattern: str, path: str | None = None) -> ToolOutput:
+        """Find files matching a glob pattern."""
+        return await self._run(f"find {quote(self._at(path or '.'))} -name {quote(pattern)} -type f | sort")
+
+    @tool(concurrent=True)
+    async def grep(self, pattern: str, path: str | None = None, include: str | None = None) -> ToolOutput:
+        """Recursively search file contents for a pattern."""
+        only = f"--include={quote(include)} " if include else ""
+        return await self._run(f"grep -rn {only}-- {quote(pattern)} {quote(self._at(path or '.'))}")
+
+    @tool(concurrent=True)
+    async def ls(self, path: str = ".", ignore: list[str] | None = None) -> ToolOutput:
+        """List directory contents."""
+        without = " ".join(f"--ignore={quote(each)}" for each in ignore or ())
+        return await self._run(f"ls -la {without} {quote(self._at(path))}")
+
+    @tool(concurrent=True)
+    async def read(self, file_path: str, offset: int | None = None, limit: int | None = None) -> ToolOutput:
+        """Read a file with line numbers; `offset` is the first line, `limit` the number of lines."""
+        last = "$" if limit is None else str((offset or 1) + limit - 1)
+        numbered = f"cat -n {quote(self._at(file_path))}"
+        return await self._run(f"set -o pipefail; {numbered} | sed -n {offset or 1},{last}p", max_bytes=2**20)
+
+    @tool(concurrent=True)
+    async def write(self, file_path: str, content: str) -> ToolOutput:
+        """Write content to a file, creating parent directories as needed."""
+        path = self._at(file_path)
+        async with self._locks[path]:
+            await self.sandbox.check_run(f"mkdir -p {quote(posixpath.dirname(path) or '.')}")
+            await upload_text(self.sandbox, path, content)
+        return _said(f"Successfully wrote to {path}\n\n(exit 0)", output="", exit_code=0)
+
+    @tool(concurrent=True)
+    async def edit(
+        self, file_path: str, old_string: str, new_string: str, replace_all: bool = False
+    ) -> ToolOutput:
+        """Replace a text that occurs once in a file, or everywhere with `replace_all`."""
+        edit = Edit(old_string=old_string, new_string=new_string, replace_all=replace_all)
+        await self._replace(file_path, [edit], unique=True)
+        return _said(f"Successfully edited {self._at(file_path)}\n\n(exit 0)", output="", exit_code=0)
+
+    @tool(concurrent=True)
+    async def multi_edit(self, file_path: str, edits: list[Edit]) -> ToolOutput:
+        """Apply edits to a file in order; if one does not fit, the file stays as it is."""
+        total = await self._replace(file_path, edits, unique=False)
+        text = f"Successfully applied {len(edits)} edits with {total} total replacements"
+        return _said(text, total_replacements=total, edits_applied=len(edits))
+
+    async def _replace(self, file_path: str, edits: Sequence[Edit], *, unique: bool) -> int:
+        path, total = self._at(file_path), 0
+        async with self._locks[path]:
+            content = await download_text(self.sandbox, path)
+            for each in edits:
+                count = content.count(each.old_string)
+                if not count:
+                    raise ToolError(f"old_string not found in {path}: {each.old_string!r}")
+                if unique and count > 1 and not each.replace_all:
+                    raise ToolError(
+                        f"old_string appears {count} times in {path}: use replace_all, or more text"
+                    )
+                content = content.replace(each.old_string, each.new_string, -1 if each.replace_all else 1)
+                total += count if each.replace_all else 1
+            await upload_text(self.sandbox, path, content)
+        return total
+
+    @tool(concurrent=True)
+    async def todo_write(self, todos: list[Todo]) -> ToolOutput:
+        """Replace the to-do list."""
+        self.todos = [each.model_dump() for each in todos]
+        lines = [f"[{each.status}] [{each.priority}] {each.content}" for each in todos]
+        return _said("\n".join(["=== TODO LIST ===", *lines]), todos=self.todos, count=len(lines))
+
+
+class WebToolset(Toolset):
+    """Search and pages of the web, from services that OPENREWARD_WEB_SEARCH_URL and _FETCH_URL name."""
+
+    def __init__(
+        self, env: Any = None, *, as_of: str | None = None, include_snippets: bool | None = None
+    ) -> None:
+        self.env = env  # without a sandbox
+        self._as_of, self._snippets = as_of, include_snippets
+
+    @classmethod
+    def name(cls) -> str:
+        return "web"
+
+    def _hook(self, name: str) -> Any:
+        value = getattr(self.env, name, None)
+        return value() if callable(value) else value
+
+    def _asked(self, variable: str, **body: Any) -> dict[str, Any]:
+        url = os.environ.get(variable)
+        if not url:
+            raise ToolError(f"There is no web here: the server was started without {variable}")
+        as_of = self._as_of or self._hook("web_as_of") or os.environ.get("OPENREWARD_WEB_AS_OF")
+        data = json.dumps({**body, "as_of": as_of}).encode()
+        headers = {"Content-Type": "application/json"}
+        try:
+            request = urllib.request.Request(url, data, headers)
+            with urllib.request.urlopen(request, timeout=WEB_SECONDS) as answer:
+                return dict(json.load(answer))
+        except (OSError, ValueError, TypeError) as error:
+            raise RuntimeError(f"{variable}: {error}") from error  # not the agent's doing
+
+    @tool(concurrent=True)
+    def web_search(
+        self, query: str, allowed_domains: list[str] | None = None, blocked_domains: list[str] | None = None
+    ) -> ToolOutput:
+        """Search the web; the answer lists links."""
+        domains = {"allowed_domains": allowed_domains, "blocked_domains": blocked_domains}
+        found = self._asked("OPENREWARD_WEB_SEARCH_URL", query=query, k=8, **domains)
+        hits: list[JSONObject] = [hit for hit in found.get("hits") or () if hit.get("url")]
+        snippets = self._hook("web_include_snippets") if self._snippets is None else self._snippets
+        keys = ("title", "url", "snippet") if snippets else ("title", "url")
+        links = [{key: hit.get(key, "") for key in keys} for hit in hits]
+        shown = f"Links: {json.dumps(links, ensure_ascii=False)}" if links else "No links found."
+        return _said(f'Web search results for query: "{query}"\n\n{shown}', hits=hits)
+
+    @tool(concurrent=True)
+    def web_fetch(self, url: str, prompt: str) -> ToolOutput:
+        """Read a page of the web; `prompt` says what you look for in it."""
+        text = str(self._asked("OPENREWARD_WEB_FETCH_URL", url=url).get("text", ""))
+        most = self._hook("web_max_fetch_chars")
+        return _said(json.dumps({"url": url, "prompt": prompt, "content": text[:most]}, ensure_ascii=False))
