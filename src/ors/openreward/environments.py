@@ -139,7 +139,7 @@ class Toolset(ors.Toolset):
 
     def __init__(self, env: Any, sandbox_attr: str = "sandbox") -> None:
         super().__init__(env)
-        self.sandbox = getattr(env, sandbox_attr, None)
+        self.sandbox: Any = getattr(env, sandbox_attr, None)
         if self.sandbox is None:
             raise ValueError(f"{type(self).__name__} needs `env.{sandbox_attr}`, which is not set")
 

@@ -63,6 +63,8 @@ def message(error: BaseException) -> str:
         text = f"{error.title}: {problems(error)}" if isinstance(error, ValidationError) else str(error)
     except Exception:  # an author's __str__ may fail too
         text = ""
+    if text.startswith("\n***"):  # nltk prints a page where data is missing
+        text = " ".join(text.replace("*", "").split())
     if isinstance(error, KeyError) or not text:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return f"{text} [{SIGNALS}]" if _wants_signals(error) else text
