@@ -28,7 +28,7 @@ from ors.client.requests.decode import (
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound
-from ors.errors import NotFound
+from ors.errors import ResponseError
 from ors.providers import Provider
 from ors.providers.convert import convert_tool_response
 from ors.types import RewardSpec, TerminalToolSpec, ToolSpec
@@ -117,7 +117,7 @@ class AsyncEnvironment(Bound):
         endpoint = replace(DESCRIPTION, name=f"{DESCRIPTION.name}/{quote(self.name)}{query}")
         try:
             return object_of(await self._ask(endpoint))
-        except NotFound:  # another package, or an older version of this one
+        except ResponseError:  # another package, an older version of this one, or a proxy in between
             return None
 
     async def is_assistant_message_final(self) -> bool:
