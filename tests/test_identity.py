@@ -143,3 +143,14 @@ def test_a_run_remembers_version_and_hash_and_so_do_its_episodes_and_exports(
         f"one is 1.2 ({short}) in the first run, and 1.3 ({short}) in the second\n"
     )
     assert done.json["before"] == 1.0
+
+
+def test_an_environment_of_a_library_is_the_code_of_the_library(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "ours.py").write_text("import shelf\nclass One(shelf.One):\n    _library = 'shelf'\n")
+    assert identity("ours:One", tmp_path, site) == identity("shelf:One", site)
+
+
+def test_what_a_broken_installation_left_behind_is_no_obstacle(site: Path) -> None:
+    (site / "~helf-1.1.dist-info").mkdir()
+    (site / "shelf-1.2.dist-info" / "RECORD").unlink()
+    assert identity("shelf:One", site)[0] == "1.2"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def identity_of(cls: type, tasks: Iterable[Path] = ()) -> Identity:
     return Identity(None if package is None else package.version, _hash(root, names))
 
 
+@cache
 def package_of(cls: type) -> Distribution | None:
     """The installed package that a class comes from, also one that is installed as editable."""
     file, found = _file(cls), None
@@ -73,7 +75,9 @@ def package_of(cls: type) -> Distribution | None:
 
 
 def _file(cls: type) -> Path | None:
-    found = getattr(sys.modules.get(cls.__module__), "__file__", None)
+    # An environment of a library is the code of the library.
+    module = sys.modules.get(getattr(cls, "_library", cls.__module__))
+    found = getattr(module, "__file__", None)
     return None if found is None else Path(os.path.abspath(found))
 
 
@@ -94,12 +98,13 @@ def _offers(package: Distribution, file: Path) -> bool:
     """Whether a package that does not list a file has it all the same: as editable, or put there by hand."""
     origin = json.loads(package.read_text("direct_url.json") or "{}")  # PEP 610
     editable = origin.get("dir_info", {}).get("editable")
-    home = (
-        unquote(urlsplit(origin["url"]).path) if editable else os.path.abspath(str(package.locate_file("")))
-    )
+    home = unquote(urlsplit(origin["url"]).path) if editable else package.locate_file("")
+    if not file.is_relative_to(os.path.abspath(str(home))):
+        return False
     top = file.relative_to(_root(file)).parts[0].removesuffix(".py")
+    named = re.search(r"^Name: *(\S+)", package.read_text("METADATA") or "", re.MULTILINE)
     names = [point.module.partition(".")[0] for point in package.entry_points if point.group == GROUP]
-    return file.is_relative_to(home) and top in (*names, re.sub(r"[-_.]+", "_", package.name).lower())
+    return top in names or (named is not None and top == re.sub(r"[-_.]+", "_", named[1]).lower())
 
 
 def _names(root: Path, folder: Path) -> set[Path]:

@@ -29,6 +29,7 @@ class Seeded(Environment):
         """The class of one environment of the library."""
         made = "".join(character if character not in "/?#% :" else "-" for character in name)
         space = {"of": name, "__module__": cls.__module__, "__doc__": cls.__doc__, **attributes}
+        space["_library"] = cls.__module__.rpartition(".")[2]
         return new_class(made, (cls,), exec_body=lambda body: body.update(space))
 
     _checked: ClassVar[Any] = None
