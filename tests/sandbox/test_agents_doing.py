@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -322,8 +323,11 @@ async def test_read_only_folders_can_be_below_the_writable_ones() -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can put files into /usr")
+@pytest.mark.parametrize("writable", [False, True])
 @pytest.mark.parametrize("parent", ["src", "share"])
-async def test_folders_of_served_modules_are_hidden(parent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_folders_of_served_modules_are_hidden(
+    parent: str, writable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, name = f"/usr/{parent}/ors-test-app", f"ors_test_served_{parent}"
     path = Path(folder)
     (path / "data").mkdir(parents=True)
@@ -332,8 +336,11 @@ async def test_folders_of_served_modules_are_hidden(parent: str, monkeypatch: py
     monkeypatch.syspath_prepend(folder)
     try:
         __import__(name)
-        async with await open_sandbox(SPEC) as box:
-            assert (await box.exec(f"cat {folder}/{name}.py {folder}/data/tasks.json")).stdout == b""
+        async with await open_sandbox(replace(SPEC, writable=writable)) as box:
+            (path / "data" / "later.json").write_text("{}")
+            seen = await box.exec(f"cat {folder}/{name}.py {folder}/data/*; ls /usr/{parent}/")
+            assert b"answers" not in seen.stdout + seen.stderr
+            assert b"{}" not in seen.stdout
             assert (await box.exec(["python3", "-c", "import json, sqlite3"])).returncode == 0
     finally:
         shutil.rmtree(path)

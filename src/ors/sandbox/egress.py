@@ -6,18 +6,22 @@ The agent opens the socket in the sandbox's own network, and sends it to the ser
 import asyncio
 import re
 import socket
+import sys
+from contextlib import suppress
 from ipaddress import ip_address
 
 from ors.sandbox.spec import Allow, place
 
-LARGEST_HEAD = 1 << 16
+LARGEST = 1 << 16
+"""Bytes of a request's head, and of a piece of what follows."""
 SECONDS = 30.0
 """For the head of a request, and to connect."""
 MOST_CONNECTIONS = 64
-REQUEST = re.compile(r"([A-Z]+) (?:[Hh][Tt][Tt][Pp]://([^/?#]+)([/?][^#\s]*)?|(\S+)) HTTP/1\.[01]")
+REQUEST = re.compile(
+    r"(?:CONNECT (\S+)|(?!CONN)([A-Z]+) (?i:http)://([^\s/?#:]+|\[\S+\])(:\d+)?([/?][^\s#]*)?) HTTP/1\.[01]"
+)
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 DROPPED = {"host", "connection", "keep-alive", "te", "upgrade", "proxy-connection", "proxy-authorization"}
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Refused(Exception):
@@ -30,7 +34,7 @@ class Egress:
     def __init__(self, allow: Allow) -> None:
         self.allow = allow
         """Can be replaced at any time; connections that are open stay, unless `cut` ends them."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self, source: socket.socket) -> None:
@@ -41,12 +45,12 @@ class Egress:
         """
         _, fds, _, _ = socket.recv_fds(source, 1, 1, socket.MSG_DONTWAIT)
         listener = socket.socket(fileno=fds[0] if fds else -1)
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=LARGEST_HEAD)
+        self._server = await asyncio.start_server(self._serve, sock=listener, limit=LARGEST)
 
     def cut(self) -> None:
         """Ends all connections."""
         for task in self._tasks:
-            task.cancel()
+            _ = task and task.cancel()
 
     def close(self) -> None:
         """Ends all connections, and takes no further ones."""
@@ -55,118 +59,98 @@ class Egress:
         self.cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+        self._tasks.add(task := asyncio.current_task())
         try:
-            await self._answer((reader, writer))
+            await self._answer(reader, writer)
         except Refused as refused:
             status, text = refused.args[0], f"sandbox: {refused.args[1]}\n"
             head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(text)}\r\n\r\n"
             writer.write((head + text).encode("latin-1", "replace"))
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # one side has gone, or the program has sent no whole request
+            pass  # the program has gone, or sent no whole request
         finally:
             self._tasks.discard(task)
             writer.close()
 
-    async def _answer(self, client: Streams) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._tasks) > MOST_CONNECTIONS:
             raise Refused("503 Service Unavailable", f"{MOST_CONNECTIONS} connections are open")
         async with asyncio.timeout(SECONDS):
-            head = await client[0].readuntil(b"\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
             target, request, size = understood(head[:-4].decode("latin-1"))
             if target not in self.allow.places:
                 raise Refused("403 Forbidden", f"{target} is not on the allow-list")
-            reader, writer = await self._connected(target)
-        (writer if request else client[1]).write(request or b"HTTP/1.1 200 Connection established\r\n\r\n")
-        sending = asyncio.ensure_future(pump(client[0], writer, size))
-        sending.add_done_callback(
-            lambda done: writer.close() if done.cancelled() or done.exception() else None
-        )
+            there, out = await self._connected(target)
         try:
-            if request:
-                status, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-                client[1].write(status + b"\r\nConnection: close\r\n" + rest)
-            await pump(reader, client[1])
+            (out if request else writer).write(request or b"HTTP/1.1 200 Connection established\r\n\r\n")
+            more = b"Connection: close\r\n" if request else b""
+            await asyncio.gather(pump(reader, out, size), pump(there, writer, more=more))
         finally:
-            sending.cancel()
-            writer.close()
+            out.close()
 
-    async def _connected(self, target: str) -> Streams:
-        """Connects to a place, but to no private address, and to none of this machine, that is not named."""
+    async def _connected(self, target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects to an address of a place that is public, but not this machine's, or named by the list."""
         host, _, port = target.rpartition(":")
-        why = "502 Bad Gateway", f"{target} cannot be reached"
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-        except OSError:
-            raise Refused(*why) from None
-        for address in dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found):
-            ip = ip_address(address)
-            ip = getattr(ip, "ipv4_mapped", None) or ip
-            named = host == "localhost" or place(f"[{ip}]:{port}") in self.allow.places
-            private = (
-                "403 Forbidden",
-                f"{target} has the private address {ip}, which is not on the allow-list",
-            )
-            if not named and not ip.is_global:
-                why = private
-                continue
-            try:
-                reader, writer = await asyncio.open_connection(address, int(port), limit=LARGEST_HEAD)
-            except OSError:
-                continue
-            if named or writer.get_extra_info("sockname")[0] != writer.get_extra_info("peername")[0]:
-                return reader, writer
-            writer.close()  # a public address of this machine
-            why = private
-        raise Refused(*why)
+        with suppress(OSError):
+            loop = asyncio.get_running_loop()
+            for found in await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
+                ip = ip_address(str(found[4][0]).partition("%")[0])
+                ip = getattr(ip, "ipv4_mapped", None) or ip
+                named = host == "localhost" or place(f"[{ip}]:{port}") in self.allow.places
+                with suppress(OSError):
+                    if named or ip.is_global:
+                        there, out = await asyncio.open_connection(str(ip), int(port), limit=LARGEST)
+                        if named or out.get_extra_info("sockname")[0] != out.get_extra_info("peername")[0]:
+                            return there, out
+                        out.close()
+        why = "it does not answer, or has a private address that is not on the allow-list"
+        raise Refused("502 Bad Gateway", f"{target} cannot be reached: {why}")
 
 
-def understood(head: str) -> tuple[str, bytes, int | None]:
-    """The place that a request asks for; unless it connects, what to send there, and the size of its body.
+def understood(head: str) -> tuple[str, bytes, int]:
+    """The place that a request asks for; what to send there, and the size of its body, unless it connects.
 
     Raises:
         Refused: it is not well formed, or can be understood in two ways.
     """
     line, *lines = head.split("\r\n")
-    words, fields = REQUEST.fullmatch(line), [HEADER.fullmatch(each) for each in lines]
-    if words is None or None in fields or (words[1] == "CONNECT") is (words[4] is None):
-        raise Refused("400 Bad Request", "this is a proxy: it takes CONNECT host:port, and http:// URLs")
-    pairs = [(field[1].lower(), field[2], field[0]) for field in fields if field]
-    known = {name: value for name, value, _ in pairs}
+    words, fields = REQUEST.fullmatch(line), [found for each in lines if (found := HEADER.fullmatch(each))]
+
+    def values(name: str) -> list[str]:
+        return [field[2].lower() for field in fields if field[1].lower() == name]
+
     try:
-        target = place(words[4] or (words[2] if re.search(r":\d+$", words[2]) else f"{words[2]}:80"))
+        if words is None or len(fields) < len(lines) or values("transfer-encoding"):
+            raise ValueError("this proxy takes CONNECT host:port, and http:// URLs with a Content-Length")
+        target = place(words[1] or words[3] + (words[4] or ":80"))
+        bare = target.rpartition(":")[0]
+        hosts, sizes = values("host") or [bare], values("content-length") or ["0"]
+        if len(hosts + sizes) > 2 or hosts[0] not in (bare, target) or not sizes[0].isdecimal():
+            raise ValueError("Host or Content-Length does not fit the request")
+        size = int(sizes[0])
     except ValueError as error:
         raise Refused("400 Bad Request", str(error)) from None
-    bare = target.rpartition(":")[0]
-    size = known.get("content-length", "0")
-    twice = any([name for name, _, _ in pairs].count(each) > 1 for each in ("host", "content-length"))
-    if twice or known.get("host", bare).lower() not in (bare, target) or not re.fullmatch(r"\d{1,18}", size):
-        raise Refused("400 Bad Request", "the headers Host and Content-Length do not fit the request")
-    if words[4]:
-        return target, b"", None
-    if "transfer-encoding" in known:
-        raise Refused("411 Length Required", "a body needs a Content-Length")
-    path = words[3] or "/"
-    kept = [text for name, _, text in pairs if name not in DROPPED]
-    host = bare if target.endswith(":80") else target
-    start = f"{words[1]} {'/' * path.startswith('?')}{path} HTTP/1.1"
-    return (
-        target,
-        "\r\n".join([start, f"Host: {host}", *kept, "Connection: close", "", ""]).encode("latin-1"),
-        int(size),
-    )
+    if words[1]:
+        return target, b"", sys.maxsize
+    path = words[5] or "/"
+    start = f"{words[2]} {'/' * path.startswith('?')}{path} HTTP/1.1"
+    kept = [field[0] for field in fields if field[1].lower() not in DROPPED]
+    whole = [start, f"Host: {bare if target.endswith(':80') else target}", *kept, "Connection: close", "", ""]
+    return target, "\r\n".join(whole).encode("latin-1"), size
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int | None = None) -> None:
-    """Copies a stream to its end, and ends the other one too; or only so many bytes of it."""
-    while size != 0 and (
-        data := await reader.read(LARGEST_HEAD if size is None else min(size, LARGEST_HEAD))
-    ):
-        writer.write(data)
-        await writer.drain()
-        size = size if size is None else size - len(data)
-    if size is None and writer.can_write_eof():
-        writer.write_eof()
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int = sys.maxsize, more: bytes = b""
+) -> None:
+    """Copies so many bytes of a stream, and its end if it comes first. `more` follows the first line."""
+    try:
+        if more:
+            writer.write(await reader.readline() + more)
+        while size and (data := await reader.read(min(size, LARGEST))):
+            writer.write(data)
+            await writer.drain()
+            size -= len(data)
+        if size:
+            writer.write_eof()
+    except (OSError, ValueError):
+        writer.close()

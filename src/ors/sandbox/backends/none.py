@@ -26,9 +26,7 @@ class Unisolated:
     def missing(self, spec: SandboxSpec) -> Trouble | None:
         """Reports what this machine lacks."""
         if spec.image or spec.rootfs or spec.writable or spec.mounts or isinstance(spec.network, Allow):
-            return Trouble(
-                "it has the host's files and network", "leave out image, rootfs, writable, mounts, Allow"
-            )
+            return Trouble("it is the host itself", "leave out image, rootfs, writable, mounts and Allow")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
@@ -47,16 +45,11 @@ class Unisolated:
             stderr=errors,
             start_new_session=True,
         )
-        settings = {
-            "limits": {},
-            "places": [],
-            "folder": folder,
-            "workdir": spec.workdir,
-            "changes": {},
-            "way_out": -1,
-        }
+        told = {"limits": {}, "places": [], "changes": {}, "way_out": -1, "workdir": spec.workdir}
         # The agent removes the folder, also when this process is gone; if it is killed, this process does.
-        return Launched(process, settings, kill=lambda: shutil.rmtree(folder, ignore_errors=True))
+        return Launched(
+            process, {**told, "folder": folder}, kill=lambda: shutil.rmtree(folder, ignore_errors=True)
+        )
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         """Says what a failed start means."""

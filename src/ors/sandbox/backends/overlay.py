@@ -9,7 +9,9 @@ import ctypes
 import json
 import os
 import signal
+import stat
 import sys
+from contextlib import suppress
 
 SCRATCH = "/sys"
 """Where the parts are put together: every host has this folder, and nobody keeps a root in it."""
@@ -50,8 +52,8 @@ def enter(user: int, group: int) -> None:
     mount("none", "/", flags=PRIVATE)
 
 
-def mapped(lower: str, target: str, user: int) -> None:
-    """Mounts a folder at `target`, where the files of root are those of `user`.
+def mapped(lower: str, target: str, user: int, owner: int) -> None:
+    """Mounts a folder at `target`, where the files of its owner are those of `user`.
 
     Raises:
         OSError: this file system, or this kernel, cannot map users.
@@ -62,8 +64,9 @@ def mapped(lower: str, target: str, user: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     os.waitpid(child, os.WUNTRACED)
     try:
+        others = f"{owner + 1} {user + owner + 5} 65535\n" + (f"0 {user + 4} {owner}\n" if owner else "")
         for kind in ("uid", "gid"):
-            write(f"/proc/{child}/{kind}_map", f"0 {user} 1\n1 {user + 4} 65535\n")
+            write(f"/proc/{child}/{kind}_map", f"{owner} {user} 1\n{others}")
         users = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -74,34 +77,41 @@ def mapped(lower: str, target: str, user: int) -> None:
     checked(libc.syscall(MOVE_MOUNT, tree, b"", AT_CWD, target.encode(), FROM_FD), target)
 
 
-def outline(name: str, lower: str, upper: str, user: int) -> None:
-    """Makes the outer folders of a root once more in the layer above it, where they belong to `user`."""
+def outline(name: str, lower: str, upper: str, hidden: list[str]) -> None:
+    """Makes the outer folders of a root once more in the layer above it, where they belong to its user."""
     todo = [lower]
     for path in todo:
         inner = path[len(lower) :]
         os.makedirs(upper + inner, exist_ok=True)
-        own(upper + inner, user)
         if (name + inner).count("/") < 2 or (name + inner + "/").startswith(f"{DEEP}/"):
-            todo += folders(path)
+            todo += [each for each in folders(path) if each not in hidden]
 
 
-def cover(number: int, name: str, lower: str, user: int, foreign: bool) -> None:
-    """Puts a writable layer over a folder; over an empty one if there is none."""
+def cover(number: int, name: str, lower: str, user: int, owner: int, hidden: list[str]) -> None:
+    """Puts a writable layer over a folder, or over nothing. Hidden folders are empty in it."""
     upper, work, below = f"{CHANGES}/{number}", f"{SCRATCH}/{number}-work", f"{SCRATCH}/{number}-lower"
     for folder in (upper, work, below, ROOT + name):
         os.makedirs(folder, exist_ok=True)
-    own(upper, user)
     try:
-        if foreign and os.getuid() == 0:
-            mapped(lower, below, user)
-            lower = ""
-        elif foreign:
-            outline(name, lower, upper, user)
+        if lower and os.getuid() == 0:
+            mapped(lower, below, user, owner)
+        elif lower and owner != user:
+            outline(name, lower, upper, hidden)
     except OSError:
-        outline(name, lower, upper, user)
-    escaped = (lower or below).translate({ord(each): f"\\{each}" for each in "\\:,"})
-    options = f"lowerdir={escaped},upperdir={upper},workdir={work},userxattr"
-    mount("overlay", ROOT + name, options)
+        outline(name, lower, upper, hidden)
+    hidden = [path for path in hidden if name and path.startswith(f"{name}/")]
+    for path in hidden:
+        os.makedirs(os.path.dirname(upper + path[len(name) :]), exist_ok=True)
+        os.mknod(upper + path[len(name) :], stat.S_IFCHR)  # this removes what is below, now and later
+    for path, _, _ in os.walk(upper):
+        own(path, user)
+    lower = lower if lower and not os.path.ismount(below) else below
+    escaped = lower.translate({ord(each): f"\\{each}" for each in "\\:,"})
+    mount("overlay", ROOT + name, f"lowerdir={escaped},upperdir={upper},workdir={work},userxattr")
+    for path in hidden:
+        with suppress(OSError):  # Linux 6.6 and newer
+            os.mkdir(ROOT + path)
+            own(ROOT + path, user)
 
 
 def give_homes(user: int) -> None:
@@ -125,13 +135,13 @@ def own(path: str, user: int) -> None:
 
 
 def main() -> None:
-    layers, options, user = json.loads(sys.argv[1])
+    layers, options, user, hidden = json.loads(sys.argv[1])
     try:
-        owners = {lower: os.stat(lower or "/").st_uid for lower in layers.values()}
+        owners = [os.stat(lower or "/").st_uid for lower in layers.values()]
         enter(os.getuid(), os.getgid())  # where unknown users look like nobody
         mount("tmpfs", SCRATCH, options)
         for number, (name, lower) in enumerate(layers.items()):
-            cover(number, name, lower, user, foreign=bool(lower) and owners[lower] != user)
+            cover(number, name, lower, user, owners[number], hidden)
         if os.getuid() == 0:
             give_homes(user)
     except OSError as error:

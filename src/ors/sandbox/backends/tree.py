@@ -49,21 +49,21 @@ def overlaid(spec: SandboxSpec, user: int | None) -> list[str]:
     if not spec.writable:
         return []
     size = f"size={spec.sizes['/']},nr_inodes={spec.inodes},mode=0755"
-    what = json.dumps([layers(spec), size, os.getuid() if user is None else user])
+    hidden = [] if spec.rootfs else _hidden()
+    what = json.dumps([layers(spec), size, os.getuid() if user is None else user, hidden])
     return [sys.executable, "-I", "-S", overlay.__file__, what]
 
 
 def root_arguments(spec: SandboxSpec, put: Callable[[bytes], int]) -> list[str]:
     root = Path(spec.rootfs or "/")
-    names = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
-    covered = names if spec.writable and spec.rootfs else ()
+    found = sorted({each.name for each in root.iterdir()} - RESERVED) if spec.rootfs else SYSTEM
+    names = () if spec.writable and spec.rootfs else found
     arguments = ["--bind", overlay.ROOT, "/", "--perms", "0755", "--dir", "/etc"] if spec.writable else []
-    arguments += [
-        word for name in names if name not in covered for word in _entry(root / name, spec.writable)
-    ]
+    arguments += [word for name in names for word in _entry(root / name, spec.writable)]
     if spec.rootfs is None:
         arguments += [word for name in ETC for word in ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")]
-        arguments += [word for path in _hidden() for word in ("--size", "4096", "--tmpfs", path)]
+        hidden = [] if spec.writable else _hidden()
+        arguments += [word for path in hidden for word in ("--size", "4096", "--tmpfs", path)]
         accounts = ROOT_ACCOUNTS if spec.writable else ACCOUNTS
         for path, text in {**accounts, **({"/etc/hosts": HOSTS} if spec.network != "host" else {})}.items():
             arguments += ["--perms", "0644", "--file", str(put(text.encode())), path]
@@ -102,28 +102,17 @@ def _module_folders(loaded: int, last: str) -> list[str]:
 
 def place_arguments(spec: SandboxSpec) -> list[str]:
     """The devices and the writable places, each with its size. Everything else becomes read-only."""
-    hidden = _hidden() if spec.rootfs is None else []
-    places = [
-        word
-        for path, size in spec.sizes.items()
-        if path != "/"
-        for word in ("--size", str(size), "--tmpfs", path)
-    ]
+    hidden = [] if spec.rootfs or spec.writable else _hidden()
+    arguments = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"]
+    for path, size in spec.sizes.items():
+        arguments += [] if path == "/" else ["--size", str(size), "--tmpfs", path]
     if spec.writable:
         folders = [*FOLDERS, ("0755", "/work"), ("0755", spec.workdir)]
-        places += [word for mode, path in folders for word in ("--perms", mode, "--dir", path)]
-        places += ["--ro-bind", overlay.CHANGES, CHANGES]
-    shown = [word for path in spec.read_only for word in ("--ro-bind", path, path)]
+        arguments += [word for mode, path in folders for word in ("--perms", mode, "--dir", path)]
+        arguments += ["--ro-bind", overlay.CHANGES, CHANGES]
+    arguments += [word for path in spec.read_only for word in ("--ro-bind", path, path)]
     for path, source in spec.mounts.items():
-        writable = source.endswith(":rw")
-        shown += ["--bind" if writable else "--ro-bind", source.removesuffix(":rw"), path]
+        kind = "--bind" if source.endswith(":rw") else "--ro-bind"
+        arguments += [kind, source.removesuffix(":rw"), path]
     closed = [*hidden, "/dev", *([] if spec.writable else ["/"])]
-    kernel = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-    return [
-        *kernel,
-        "--dev",
-        "/dev",
-        *places,
-        *shown,
-        *(word for path in closed for word in ("--remount-ro", path)),
-    ]
+    return arguments + [word for path in closed for word in ("--remount-ro", path)]

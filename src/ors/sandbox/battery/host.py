@@ -17,12 +17,12 @@ from ors.sandbox.spec import Allow, SandboxSpec
 
 
 class _Planted(BaseHTTPRequestHandler):
-    """Says who was asked, or leads to the second server."""
+    """Says who was asked, or redirects to the URL that is the path."""
 
     def do_GET(self) -> None:
         body = f"port={self.server.server_port} host={self.headers['Host']}".encode()  # type: ignore[attr-defined]
-        self.send_response(302 if self.path == "/redirect" else 200)
-        self.send_header("Location", self.server.elsewhere)  # type: ignore[attr-defined]
+        self.send_response(200 if self.path == "/" else 302)
+        self.send_header("Location", self.path[1:])
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -75,7 +75,6 @@ class PlantedHost:
         """Of two servers: the first is on the allow-list, the second only by a name of the loopback."""
         self.allow = Allow(f"127.0.0.1:{self.ports[0]}", f"127.1:{self.ports[1]}")
         for each in servers:
-            each.elsewhere = f"http://127.0.0.1:{self.ports[1]}/"  # type: ignore[attr-defined]
             threading.Thread(target=each.serve_forever, daemon=True).start()
             stack.callback(each.server_close)
             stack.callback(each.shutdown)

@@ -48,7 +48,7 @@ def pack(
             if most and (len(inner) > most[0] or size > most[1]):
                 raise OSError(27, "File too large, or its path too long")
             try:
-                if unlock and hides(path, info):
+                if mounts and hides(path, info):
                     write(record(b"W", 0, inner))
                 elif unlock and not info.st_mode & 0o400 and not stat.S_ISLNK(info.st_mode):
                     os.chmod(path, stat.S_IMODE(info.st_mode) | 0o400)
@@ -222,11 +222,10 @@ def unpack_link(target: bytes, content: bytes, make: Callable[[bytes, bytes], No
 
 
 def remove(path: bytes) -> None:
-    """Removes a file, or a folder with everything in it."""
     if os.path.isdir(path) and not os.path.islink(path):
-        for name in os.listdir(path):
-            remove(os.path.join(path, name))
-        os.rmdir(path)
+        import shutil
+
+        shutil.rmtree(path)
     elif os.path.lexists(path):
         os.unlink(path)
 
