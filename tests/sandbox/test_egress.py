@@ -1,6 +1,7 @@
 """Sandboxes that reach the places of an allow-list, through the proxy on their loopback."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ FETCH = """
 import sys, urllib.error, urllib.request
 for url in sys.argv[1:]:
     try:
-        print(urllib.request.urlopen(url, data=sys.stdin.buffer.read() or None, timeout=10).read().decode())
+        answer = urllib.request.urlopen(url, data=sys.stdin.buffer.read() or None, timeout=10)
+        print(answer.read().decode(), answer.headers["Connection"])
     except urllib.error.HTTPError as error:
         print(error.code, error.read().decode())
 """
@@ -61,11 +63,14 @@ class Echo(BaseHTTPRequestHandler):
 @contextmanager
 def echo() -> Iterator[int]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture
@@ -90,7 +95,7 @@ async def test_programs_find_the_proxy_by_their_environment(port: int, writable:
         async with await open_sandbox(listed(f"127.0.0.1:{port}", writable=writable)) as box:
             said = await fetched(box, f"http://127.0.0.1:{port}/a?b", f"http://127.0.0.1:{other}/")
             assert said.splitlines() == [
-                f"0 /a?b 127.0.0.1:{port} close",
+                f"0 /a?b 127.0.0.1:{port} close close",
                 f"403 sandbox: 127.0.0.1:{other} is not on the allow-list",
                 "",
             ]
@@ -129,13 +134,15 @@ async def test_nothing_but_the_proxy_leads_out() -> None:
 
 
 async def test_connections_have_a_number_and_end_with_the_sandbox(port: int) -> None:
-    before = asyncio.all_tasks()
+    before, descriptors = asyncio.all_tasks(), os.listdir("/proc/self/fd")
     async with await open_sandbox(listed(f"127.0.0.1:{port}")) as box:
         process = await box.spawn(["python3", "-c", HOLD, str(MOST_CONNECTIONS)])
         assert b"503 Service Unavailable" in await process.read()
     await asyncio.sleep(0)
     await asyncio.gather(*(asyncio.all_tasks() - before - {asyncio.current_task()}), return_exceptions=True)
     assert asyncio.all_tasks() == before
+    await asyncio.sleep(0)  # transports close in the next turn
+    assert os.listdir("/proc/self/fd") == descriptors
 
 
 @pytest.mark.parametrize(

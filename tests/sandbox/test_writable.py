@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,22 @@ def test_programs_are_root_and_can_change_everything(
     assert subprocess.run(["ls", "-lR", full_root], capture_output=True, check=True).stdout == before
     assert not Path("/home/ubuntu/a").exists()
     assert Path("/usr/bin/yes").exists()
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can make files of other users")
+async def test_homes_of_other_users_in_a_root_can_be_written_to(full_root: Path, tmp_path: Path) -> None:
+    (full_root / "home/ubuntu/sub").mkdir(parents=True)
+    (full_root / "home/ubuntu/.profile").write_text("a\n")
+    (tmp_path / "file").write_text("host")
+    (full_root / "home/link").symlink_to(tmp_path)
+    subprocess.run(["chown", "-R", "1000:1000", full_root / "home/ubuntu"], check=True)
+    async with await open_sandbox(replace(WRITABLE, rootfs=str(full_root))) as box:
+        result = await box.exec(
+            "cd /home/ubuntu && echo b >> .profile && echo c > sub/file && cat .profile sub/file"
+        )
+        assert result.stdout == b"a\nb\nc\n", result.stderr
+    assert (full_root / "home/ubuntu/.profile").read_text() == "a\n"
+    assert {path.stat().st_uid for path in (tmp_path, tmp_path / "file")} == {0}
 
 
 async def test_pip_installs_into_a_writable_root(tmp_path: Path) -> None:
