@@ -19,7 +19,17 @@ SECTIONS = {
 }
 FIRST = {
     "guides/": (
-        *("index", "environments", "tools", "datasets", "secrets", "sandboxes", "rewards", "judges"),
+        *(
+            "index",
+            "environments",
+            "tools",
+            "datasets",
+            "secrets",
+            "sandboxes",
+            "sandbox-roots",
+            "rewards",
+            "judges",
+        ),
         *("testing", "sharing", "inspector", "calling", "agents", "coding-agents"),
         *("evaluating", "rollouts", "runs", "replay"),
         *("training", "training-adapters", "operating", "telemetry", "recording", "scaling", "proxies"),

@@ -33,6 +33,7 @@ PLAIN = (
     "docs/guides/calling.md",
     "docs/guides/environments.md",
     "docs/guides/sandboxes.md",
+    "docs/guides/sandbox-roots.md",
     "docs/migration/gymnasium.md",
     "docs/migration/openenv.md",
     "docs/migration/openreward.md",

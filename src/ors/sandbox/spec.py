@@ -38,7 +38,7 @@ def place(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Allow:
-    """The places that programs can reach, and no others: `Allow("pypi.org:443", "10.0.0.5:8080")`."""
+    """The places that programs can reach, and no others: `Allow("api.example.com:443", "10.0.0.5:8080")`."""
 
     places: frozenset[str]
 
