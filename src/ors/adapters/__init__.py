@@ -20,13 +20,12 @@ def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
     Raises:
         ValueError: it cannot be served; standard error says why.
     """
-    values = {name: json.dumps(value, default=_plain) for name, value in (config or {}).items()}
-    return _served(target, tuple(f"{name}={text}" for name, text in values.items()))
 
+    def plain(value: Any) -> Any:  # such as those of OmegaConf
+        return dict(value) if isinstance(value, Mapping) else list(value)
 
-def _plain(value: Any) -> Any:
-    """Of a trainer's configuration, such as those of OmegaConf."""
-    return dict(value) if isinstance(value, Mapping) else list(value)
+    given = (config or {}).items()
+    return _served(target, tuple(f"{name}={json.dumps(value, default=plain)}" for name, value in given))
 
 
 @lru_cache

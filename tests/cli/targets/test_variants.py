@@ -36,7 +36,7 @@ def test_the_file_and_a_variable_set_parameters_and_the_command_line_goes_first(
             ["prompt", SUMS, "--set", "difficulty=x"],
             "--set: Sums cannot be configured with difficulty='x': I",
         ),
-        (["play", SUMS, "--set", "difficulty=100"], "difficulty='100': Input should be less than or equal"),
+        (["play", SUMS, "--set", "difficulty=100"], "difficulty=100: Input should be less than or equal to"),
         (
             ["test", SUMS, "--set", "dificulty=1"],
             "--set: Sums has no parameter 'dificulty'; its parameters: d",

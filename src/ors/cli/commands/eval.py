@@ -21,21 +21,12 @@ from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun
 from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.options.evaluation import eval_flags, rules_of
-from ors.cli.options.shared import (
-    TARGET,
-    Command,
-    api_key,
-    as_json,
-    environment,
-    parameters,
-    secrets,
-    typed,
-)
+from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
-from ors.cli.targets.variants import given_settings, words
+from ors.cli.targets.variants import given_settings, parameters, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run

@@ -18,7 +18,6 @@ from ors.cli.options.shared import (
     as_json,
     environment,
     opening,
-    parameters,
 )
 from ors.cli.output.banner import offered, print_offered
 from ors.cli.output.printing import (
@@ -32,6 +31,7 @@ from ors.cli.output.printing import (
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.cli.targets.installed import installed
 from ors.cli.targets.resolve import as_url
+from ors.cli.targets.variants import parameters
 from ors.client import ORS, Environment, TerminalToolSpec
 from ors.schemas import find_tool, signature, typed_input
 

@@ -19,21 +19,12 @@ from ors.cli.options.listening import Access, check_exposure, in_words
 from ors.cli.options.listening import listener as listening
 from ors.cli.options.ray import OnRay
 from ors.cli.options.serving import Inherited, Workers, check_together, limit_flags
-from ors.cli.options.shared import (
-    TARGET,
-    Command,
-    address_flags,
-    as_json,
-    given,
-    log_flags,
-    options,
-    parameters,
-)
+from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags, options
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.reload import refusing, started, supervise
 from ors.cli.targets.resolve import built, environments, roots
-from ors.cli.targets.variants import given_settings
+from ors.cli.targets.variants import given_settings, parameters
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.system import Lifeline, leave

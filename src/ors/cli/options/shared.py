@@ -21,7 +21,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import SETTINGS
+from ors.cli.targets.variants import SETTINGS, parameters
 from ors.client import Environment, Session
 from ors.errors import SessionLost
 
@@ -150,11 +150,6 @@ def typed(name: str) -> bool:
 
 TARGET = click.Path()
 """A URL or code; shells complete it as a path."""
-
-
-def parameters(command: F) -> F:
-    text = "Parameter of the environment; with several of them ENVIRONMENT.NAME=VALUE. Repeatable."
-    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)(command)
 
 
 def WHERE(command: F) -> F:  # noqa: N802
