@@ -22,6 +22,7 @@ from ors.openreward.sandboxes import (
 )
 from ors.openreward.settings import SandboxBucketConfig, SandboxNetworkPolicy, SandboxSettings, hf_model_rules
 from tests.support.rootfs import build
+from tests.support.waiting import until
 
 SETTINGS = SandboxSettings(environment="a/b", image="python:3", machine_size="1:1", block_network=True)
 
@@ -192,3 +193,18 @@ async def test_the_root_can_be_changed_and_data_is_mounted_read_only(public: Pat
             hosting.spec(asked(only_dir))
     with pytest.raises(BadRequest, match="/proc"):
         hosting.spec(asked(None, "/proc/data"))
+
+
+async def test_a_new_policy_cuts_the_connections_of_the_old_one() -> None:
+    closed = {"network": SandboxNetworkPolicy(), "block_network": False}
+    async with AsyncOpenReward().sandbox(SETTINGS.model_copy(update=closed)) as box:
+        egress = box._started.cell.egress
+        held = await box._started.spawn(["/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/3128; cat <&3"])
+        await until(lambda: egress._tasks, "the proxy has a connection")
+        tasks = set(egress._tasks)
+        await box.set_network(SandboxNetworkPolicy())
+        assert [task.cancelling() for task in tasks] == [1]
+        assert await held.wait() == 0
+    async with AsyncOpenReward().sandbox(SETTINGS) as box:
+        with pytest.raises(BadRequest, match="created without network="):
+            await box.set_network(SandboxNetworkPolicy())

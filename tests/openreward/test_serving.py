@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,14 @@ def test_files_arrive_in_chunks_and_are_committed_by_size_and_digest(client: Cli
     assert client.post(f"/read_file?path={path}&offset={len(data) + 1}&length=1").status == 416
     assert client.run("ls -A /workspace/new/folder") == (0, "a b\n", False)
     assert client.upload("/workspace/empty", b"").json() == {"sha256": hashlib.sha256().hexdigest()}
+
+
+def test_chunks_that_look_like_many_values_of_json_are_not_parsed(client: Client) -> None:
+    def sent(number: int) -> int:
+        return client.post(f"/write_file?path=/workspace/{number}&offset=0", b"," * CHUNK).status
+
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(sent, range(16))) == {200}
 
 
 def test_what_is_no_regular_file_or_does_not_fit_is_refused_and_not_with_a_5xx(client: Client) -> None:
@@ -228,7 +237,7 @@ def test_a_client_without_pings_loses_its_sandbox_even_while_a_command_runs() ->
     assert not group.exists()
 
 
-def test_the_hosts_of_a_policy_are_reached_and_a_new_policy_cuts_the_connections_of_the_old_one() -> None:
+def test_the_hosts_of_a_policy_are_reached_until_it_is_replaced() -> None:
     rules = [{"action": each, "host": "127.0.0.1"} for each in ("allow", "deny")]  # the first one counts
     with serving(sandbox_server(Hosting(host_root=True, open_network=True))) as url:
         client = Client(url)
@@ -238,12 +247,7 @@ def test_the_hosts_of_a_policy_are_reached_and_a_new_policy_cuts_the_connections
         assert client.post("/set_network", {"rules": rules, "presets": [], "enforce": True}).json() == {}
         assert "502" in client.run(ask.format(443))[1]  # nothing listens there
         assert "403" in client.run(ask.format(8443))[1]
-        left = threading.Thread(target=client.run, args=[f"{PROXY} cat <&3"])
-        left.start()
-        wait_until(
-            lambda: client.post("/set_network", {"rules": []}).json() == {} and not left.is_alive(),
-            "the open connection has ended",
-        )
+        assert client.post("/set_network", {"rules": []}).json() == {}
         assert "403" in client.run(ask.format(443))[1]
         assert client.post("/delete_session").status == 200
 
