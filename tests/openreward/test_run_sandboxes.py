@@ -22,7 +22,7 @@ class Boxed(Environment):
         super().__init__(task_spec)
         bucket = SandboxBucketConfig(mount_path="/data", read_only=True, only_dir="split")
         self.settings = SandboxSettings(
-            environment="me/boxed", image="me/python:1", machine_size="0.5:1", bucket_config=bucket
+            environment="me/boxed", image="localhost:1/python:1", machine_size="0.5:1", bucket_config=bucket
         )
         self.sandbox = AsyncOpenReward(api_key=secrets.get("api_key")).sandbox(self.settings)
 
@@ -84,8 +84,8 @@ def test_an_image_that_is_not_there_is_named_with_what_to_do(folder: Path) -> No
     with running("run", "server.py", "--port", "0", "--data", "data", cwd=folder) as server:
         client = ORS(server.url())
         session = client.environment("boxed").session(split="train", index=0)
-        told = pytest.raises(ServerFailed, match=r"--image me/python:1=PATH .* or --host-root")
+        told = pytest.raises(ServerFailed, match=r"image localhost:1/python:1: [^$]*--host-root")
         with client, session, told:
             session.get_prompt()
-    wrong = refused("sandboxes", "--image", "me/python:1")
+    wrong = refused("sandboxes", "--image", "localhost:1/python:1")
     assert (wrong.code, "expected NAME=PATH" in wrong.err) == (2, True)

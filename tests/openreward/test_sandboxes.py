@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import pytest_asyncio
 
-from ors.errors import BadRequest, NotFound
+from ors.errors import BadRequest, NotFound, SandboxUnavailable
 from ors.openreward import NotOffered
 from ors.openreward.hosting import Hosting
 from ors.openreward.sandboxes import (
@@ -106,10 +106,15 @@ async def test_a_sandbox_that_is_not_started_or_not_here_says_so() -> None:
     await box.stop()
     with pytest.raises(RuntimeError, match="not started"):
         await box.run("true")
-    with pytest.raises(BadRequest, match="--image other:1=PATH"):
-        Hosting().spec(SETTINGS.model_copy(update={"image": "other:1"}))
-    # A client that names a folder of this machine gets nothing of it.
+    with pytest.raises(SandboxUnavailable, match=r"(?s)image localhost:1/other:1: .*--host-root"):
+        await Hosting().open(SETTINGS.model_copy(update={"image": "localhost:1/other:1"}))
+
+
+def test_a_client_that_names_a_folder_of_this_machine_as_its_image_gets_nothing_of_it() -> None:
     assert Hosting(host_root=True).spec(SETTINGS.model_copy(update={"image": "/root"})).image is None
+    for path in ("/", "/root", "./src", ".."):
+        with pytest.raises(BadRequest, match="not a name of an image; pass --image"):
+            Hosting().spec(SETTINGS.model_copy(update={"image": path}))
 
 
 async def test_an_image_is_the_folder_that_the_operator_names(public: Path) -> None:

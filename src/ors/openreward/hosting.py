@@ -6,28 +6,16 @@ from pathlib import Path
 from posixpath import normpath
 from typing import Literal
 
-from ors.errors import BadRequest
+from ors.errors import BadRequest, SandboxUnavailable
 from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
-from ors.sandbox import Allow, Sandbox, SandboxSpec
+from ors.sandbox import Allow, Sandbox, SandboxSpec, open_sandbox
 
 GB = 2**30
 PROCESSES = 512
 WORKDIR = "/workspace"
 PORTS = (80, 443)
 """Policies are for HTTP and HTTPS."""
-
-
-def set_network(box: Sandbox, allow: Allow) -> None:
-    """Replaces the places that a sandbox may reach, and ends its connections.
-
-    Raises:
-        BadRequest: it was made without a policy.
-    """
-    egress = box.cell.egress
-    if egress is None:
-        raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")
-    egress.allow = allow
-    egress.cut()
+HOST_ROOT = "pass --image NAME=PATH with its folder or archive, or --host-root to use this machine's programs"
 
 
 @dataclass(frozen=True)
@@ -45,18 +33,29 @@ class Hosting:
     memory: int | None = None
     """Most memory of one sandbox."""
 
-    def spec(self, settings: SandboxSettings) -> SandboxSpec:
-        """The sandbox for these settings.
+    async def open(self, settings: SandboxSettings) -> Sandbox:
+        """Opens the sandbox for these settings.
 
         Raises:
             BadRequest: it cannot be had here; the message says why, and what to do.
+            SandboxUnavailable: so is its image, or all sandboxes are.
         """
+        try:
+            return await open_sandbox(self.spec(settings))
+        except SandboxUnavailable as error:
+            if settings.image not in str(error):
+                raise
+            raise SandboxUnavailable(f"{error}\n{HOST_ROOT}") from None
+
+    def spec(self, settings: SandboxSettings) -> SandboxSpec:
+        """What `open` opens. Raises BadRequest, as it does."""
         for name in ("sidecars", "host_aliases"):
-            if getattr(settings, name) is not None:
+            if getattr(settings, name):
                 raise BadRequest(f"{name}: not offered here")
         cpus, memory = self._size(settings.machine_size)
         try:
             return SandboxSpec(
+                backend="bwrap",  # no other has writable roots
                 image=self._image(settings.image),
                 writable=True,
                 mounts=self._mounts(settings),
@@ -83,30 +82,35 @@ class Hosting:
         return float(cpus), memory
 
     def _image(self, name: str) -> str | None:
-        # Never the name itself, which a client could make a path of this machine.
-        if name not in self.images and not self.host_root:
-            raise BadRequest(
-                f"image {name!r} is not here. Pass --image {name}=PATH with its folder or archive, "
-                "or --host-root to use the programs of this machine instead"
-            )
-        return self.images.get(name)
+        if name in self.images or self.host_root:
+            return self.images.get(name)
+        if name.startswith(("/", ".")) or Path(name).exists():  # clients name no folders of this machine
+            raise BadRequest(f"image {name!r} is not a name of an image; {HOST_ROOT}")
+        return name
 
     def _network(self, settings: SandboxSettings) -> Allow | Literal["none", "host"]:
         if settings.network is not None:
-            return self.allowed(settings.network)
+            return self._allowed(settings.network)
         return "host" if self.open_network and not settings.block_network else "none"
 
-    def allowed(self, policy: SandboxNetworkPolicy) -> Allow:
-        """The places that a policy allows.
+    def set_network(self, box: Sandbox, policy: SandboxNetworkPolicy) -> None:
+        """Replaces the policy of a sandbox, and ends the connections that it has.
 
         Raises:
-            BadRequest: it cannot be enforced here, or allows hosts where there is no network.
+            BadRequest: the sandbox was opened without one, or this one cannot be had here.
         """
+        allow, egress = self._allowed(policy), box.cell.egress
+        if egress is None:
+            raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")
+        egress.allow = allow
+        egress.cut()
+
+    def _allowed(self, policy: SandboxNetworkPolicy) -> Allow:
         decided: dict[str, str] = {}
         for rule in policy.rules:
             if rule.path or rule.methods or "*" in rule.host:
                 raise BadRequest(f"network: the rule for {rule.host} is not for one whole host: not offered")
-            decided.setdefault(rule.host, rule.action)  # the first one counts
+            decided.setdefault(rule.host.lower(), rule.action)  # the first one counts
         if policy.presets or not policy.enforce:
             raise BadRequest("network: presets and enforce=False are not offered; name the hosts in rules")
         hosts = [host for host, action in decided.items() if action == "allow"]

@@ -14,9 +14,9 @@ from uuid import uuid4
 from ors.client.portal import Portal
 from ors.errors import SandboxLimit
 from ors.openreward import NotOffered, commands
-from ors.openreward.hosting import Hosting, set_network
+from ors.openreward.hosting import Hosting
 from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
-from ors.sandbox import Sandbox, open_sandbox
+from ors.sandbox import Sandbox
 
 UPLOAD_BYTES, DOWNLOAD_BYTES = 10 * 2**20, 256 * 2**20
 _CONTROL = re.compile(r"\x1b(?:[@-Z\\-_]|\[[0-?]*[ -/]*[@-~])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -70,7 +70,7 @@ class AsyncSandboxesAPI:
 
     async def start(self) -> None:
         async with asyncio.timeout(self._seconds):
-            self._box = await open_sandbox(self._hosting.spec(self.settings))
+            self._box = await self._hosting.open(self.settings)
         self.sid = str(uuid4())
 
     async def stop(self) -> None:
@@ -151,7 +151,7 @@ class AsyncSandboxesAPI:
             return await other.upload_from(f"{folder}/file", dst_path)
 
     async def set_network(self, network: SandboxNetworkPolicy) -> None:
-        set_network(self._started, self._hosting.allowed(network))
+        self._hosting.set_network(self._started, network)
 
 
 class SandboxesAPI:

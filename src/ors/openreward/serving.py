@@ -16,9 +16,9 @@ from ors._protocol import result_events
 from ors._protocol.sse import encode
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
-from ors.openreward.hosting import Hosting, set_network
+from ors.openreward.hosting import Hosting
 from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
-from ors.sandbox import Sandbox, open_sandbox
+from ors.sandbox import Sandbox
 from ors.server import Server
 from ors.server.app import App
 from ors.server.episodes.environments import ServedEnvironment
@@ -48,7 +48,7 @@ class Sandboxes(SandboxEnvironment):
 
     async def setup(self) -> None:
         """Opens the sandbox that the client has described."""
-        self.box = await open_sandbox(self.hosting.spec(SandboxSettings.model_validate(self.task_spec)))
+        self.box = await self.hosting.open(SandboxSettings.model_validate(self.task_spec))
 
 
 class Command(BaseModel):
@@ -146,8 +146,8 @@ class SandboxEndpoints:
             raise BadRequest(str(error), reason=error.reason) from None
 
     async def set_network(self, request: Request) -> Answer:
-        allow = self._hosting.allowed(request.model(SandboxNetworkPolicy))
-        set_network((await self._session(request).ready()).sandbox, allow)
+        box = (await self._session(request).ready()).sandbox
+        self._hosting.set_network(box, request.model(SandboxNetworkPolicy))
         return answer({})
 
     async def delete_session(self, request: Request) -> Answer:
