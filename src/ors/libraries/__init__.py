@@ -16,10 +16,11 @@ __all__ = ["LIBRARIES", "library_environments", "library_of"]
 
 LIBRARIES = {
     "gymnasium": "gymnasium",
+    "harbor": "",
     "reasoning_gym": "reasoning-gym",
     "textarena": "textarena",
 }
-"""The libraries, each with the package that has it."""
+"""The libraries, each with the package that has it; task folders of Harbor need none."""
 
 
 def library_of(target: str) -> str | None:
@@ -38,8 +39,7 @@ def library_environments(target: str) -> "list[type[Environment]]":
     library = library_of(target)
     if library is None:
         raise InvalidEnvironment(f"{target!r} names no library; libraries: {', '.join(LIBRARIES)}")
-    package = LIBRARIES[library]
-    if find_spec(library) is None:
+    if (package := LIBRARIES[library]) and find_spec(library) is None:
         raise InvalidEnvironment(f"{target} needs the package {package}: pip install {package}")
     module, _, names = import_module(f"ors.libraries.{library}"), *target.partition(":")[1:]
     if not names:

@@ -12,9 +12,9 @@ import numpy
 from gymnasium import spaces
 from pydantic import ConfigDict
 
-from ors.environment import Environment, tool
+from ors.environment import tool
 from ors.errors import InvalidEnvironment, ToolError
-from ors.libraries.seeded import Seeded
+from ors.libraries.seeded import Seeded, subclass
 from ors.types import Block, ImageBlock, ListToolsOutput, TextBlock, ToolOutput, ToolSpec
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -159,8 +159,8 @@ def _cast(space: Any, value: Any) -> Any:
     return made[()] if isinstance(space, spaces.Discrete) else made
 
 
-def environment(name: str) -> type[Environment]:
-    return Gym.named(name)
+def environment(name: str) -> Any:
+    return subclass(Gym, name, of=name)
 
 
 def names() -> list[str]:

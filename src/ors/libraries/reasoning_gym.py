@@ -7,9 +7,9 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, Field, create_model
 from reasoning_gym.factory import DATASETS, create_dataset
 
-from ors.environment import Environment, tool
+from ors.environment import tool
 from ors.errors import InvalidEnvironment
-from ors.libraries.seeded import OwnRandom, Seeded, seed_of
+from ors.libraries.seeded import OwnRandom, Seeded, seed_of, subclass
 from ors.types import JSONObject, ToolOutput
 
 NONSENSE = "?!"
@@ -79,16 +79,16 @@ def _scored(data: Any, entry: dict[str, Any], answer: str) -> float:
         return 0.0
 
 
-def environment(name: str) -> type[Environment]:
+def environment(name: str) -> Any:
     if name not in DATASETS:
         raise InvalidEnvironment(f"reasoning-gym has no dataset {name!r}: see `ors list reasoning_gym:`")
-    made = Dataset.named(name, Config=_parameters(name))
+    made = subclass(Dataset, name, of=name, Config=_parameters(name))
     try:
-        known = made._generated(0)[1]["answer"] is not None  # type: ignore[attr-defined]
+        known = made._generated(0)[1]["answer"] is not None
     except Exception:
         known = True  # it needs parameters
     if not known:
-        made.solve = None  # type: ignore[attr-defined]  # only the scorer knows what is right
+        made.solve = None  # only the scorer knows what is right
     return made
 
 

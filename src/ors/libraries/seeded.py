@@ -24,14 +24,6 @@ class Seeded(Environment):
     class Config(BaseModel):
         size: int = Field(default=1_000, ge=1, le=FIRST["test"], description="Tasks of each split.")
 
-    @classmethod
-    def named(cls, name: str, **attributes: Any) -> type[Environment]:
-        """The class of one environment of the library."""
-        made = "".join(character if character not in "/?#% :" else "-" for character in name)
-        space = {"of": name, "__module__": cls.__module__, "__doc__": cls.__doc__, **attributes}
-        space["_library"] = cls.__module__.rpartition(".")[2]
-        return new_class(made, (cls,), exec_body=lambda body: body.update(space))
-
     _checked: ClassVar[Any] = None
     """The parameters that were tried."""
 
@@ -62,6 +54,14 @@ class Seeded(Environment):
     @property
     def seed(self) -> int:
         return seed_of(self.task_spec)
+
+
+def subclass(cls: type[Environment], name: str, **attributes: Any) -> Any:
+    """A subclass for one environment of a library."""
+    made = "".join(character if character not in "/?#% :" else "-" for character in name)
+    space = {"__module__": cls.__module__, "__doc__": cls.__doc__, **attributes}
+    space["_library"] = cls.__module__.rpartition(".")[2]
+    return new_class(made, (cls,), exec_body=lambda body: body.update(space))
 
 
 def seed_of(task: JSONObject) -> int:

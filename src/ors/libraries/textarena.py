@@ -12,9 +12,9 @@ import textarena
 from pydantic import ConfigDict, Field
 from textarena.envs.registration import ENV_REGISTRY
 
-from ors.environment import Environment, tool
+from ors.environment import tool
 from ors.errors import InvalidEnvironment, ToolError
-from ors.libraries.seeded import OwnRandom, Seeded
+from ors.libraries.seeded import OwnRandom, Seeded, subclass
 from ors.models.model import Model
 from ors.providers.messages import AgentMessage, Message, SystemMessage, UserMessage
 from ors.types import TextBlock, ToolOutput
@@ -161,11 +161,11 @@ class Game(Seeded):
         return False
 
 
-def environment(name: str) -> type[Environment]:
+def environment(name: str) -> Any:
     name = name if name in ENV_REGISTRY else f"{name}-v0"
     if name not in ENV_REGISTRY:
         raise InvalidEnvironment(f"TextArena has no game {name!r}: see `ors list textarena:`")
-    return Game.named(name)
+    return subclass(Game, name, of=name)
 
 
 def names() -> list[str]:

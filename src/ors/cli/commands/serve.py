@@ -239,7 +239,8 @@ def serve(
 ) -> None:
     """Serve environments over HTTP.
 
-    Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, or a folder.
+    Each TARGET is package.module, package.module:Class, path/file.py, path/file.py:Class, a folder, or
+    LIBRARY:NAME, as in gymnasium:CartPole-v1.
     Without :Class, all environments in it are served.
     """
     inherited.take()

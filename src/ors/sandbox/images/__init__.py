@@ -91,6 +91,11 @@ def root_of(name: str) -> Root:
         raise SandboxUnavailable(f"image {name}: it is damaged, or no image: {error!r}") from None
 
 
+def known(name: str) -> bool:
+    """Whether an image is on this machine: its name is mapped to a path, or is one."""
+    return bool(name) and _place(name).exists()
+
+
 def _place(name: str) -> Path:
     """The path of an image: one that its name is mapped to, or its name."""
     wanted = Reference.parsed(name)
