@@ -1,21 +1,24 @@
 """`ors sandboxes`: what clients of openreward ask of its server, by requests written by hand."""
 
+import asyncio
 import base64
 import hashlib
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from ors import Limits
+from ors import Limits, Server
 from ors.openreward.hosting import Hosting
 from ors.openreward.serving import sandbox_server
+from ors.openreward.settings import SandboxSettings
+from ors.sandbox import Sandbox
 from tests.support.commands import running
 from tests.support.live_server import serving
 from tests.support.raw_http import Answer, Raw, Stream, as_body, as_headers
@@ -192,6 +195,46 @@ def test_a_sandbox_belongs_to_its_key_and_is_gone_after_its_deletion(url: str) -
         assert client.post(path, {"cmd": "true"}).status == 410
 
 
+class Gated(Hosting):
+    """Opens sandboxes when the test allows it, as if it had to pull their image first."""
+
+    gate: ClassVar = threading.Event()
+
+    async def open(self, settings: SandboxSettings) -> Sandbox:
+        await asyncio.to_thread(self.gate.wait)
+        return await super().open(settings)
+
+
+def test_a_creation_may_take_longer_than_a_client_may_be_silent() -> None:
+    server = sandbox_server(Gated(host_root=True), limits=Limits(idle_seconds=60, ping_seconds=0.05))
+    with serving(server) as url, ThreadPoolExecutor(1) as pool:
+        client = Client(url)
+        connection = client.connection()
+        connection.request("POST", "/create_sandbox", as_body(SETTINGS), KEY)
+        stream = Stream(connection.getresponse())
+        assert stream.response.read1(100).startswith(b": ping")
+        (session,) = server._app.sessions
+        reaped(server, session.seen + 1000)
+        resumed = pool.submit(client.post, "/create_sandbox", {**SETTINGS, "task_id": stream.task_id})
+        Gated.gate.set()
+        assert stream.rest().result() == resumed.result().result() == {"sid": session.sid}
+        connection.close()
+
+
+def reaped(server: Server, now: float) -> int:
+    """Lets a server look for sessions that have expired, at a time of the test's; how many are left."""
+    done: Future[int] = Future()
+
+    def reap() -> None:
+        server._app.sessions.reap(now)
+        done.set_result(len(server._app.sessions))
+
+    loop = server._app.shared.loop
+    assert loop is not None
+    loop.call_soon_threadsafe(reap)
+    return done.result(20)
+
+
 def test_a_sandbox_that_has_died_is_told_as_410_and_frees_its_place() -> None:
     server = sandbox_server(Hosting(host_root=True), limits=Limits(sessions=1))
     with serving(server) as url:
@@ -219,18 +262,7 @@ def test_a_client_without_pings_loses_its_sandbox_even_while_a_command_runs() ->
         (session,) = server._app.sessions
         assert session.episode is not None
         group = Path(f"/proc/{session.episode.sandbox.cell.pid}")
-        loop = server._app.shared.loop
-        assert loop is not None
-        for seconds, left in ((59, 1), (61, 0)):
-            reaped = threading.Event()
-
-            def reap(seconds: int = seconds, reaped: threading.Event = reaped) -> None:
-                server._app.sessions.reap(session.seen + seconds)
-                reaped.set()
-
-            loop.call_soon_threadsafe(reap)
-            assert reaped.wait(10)
-            assert len(server._app.sessions) == left
+        assert [reaped(server, session.seen + seconds) for seconds in (59, 61)] == [1, 0]
         assert "Session expired" in stream.rest().events()[-1][1]
         connection.close()
         assert client.post("/ping").status == 410

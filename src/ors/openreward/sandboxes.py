@@ -58,7 +58,10 @@ class PodTerminatedError(RuntimeError):
 
 
 class AsyncSandboxesAPI:
-    """One sandbox: `async with AsyncOpenReward().sandbox(settings) as box`."""
+    """One sandbox: `async with AsyncOpenReward().sandbox(settings) as box`.
+
+    Files need no chunks here: sizes of chunks are taken as the SDK takes them, and change nothing.
+    """
 
     sid: str | None = None
     _box: Sandbox | None = None
@@ -132,20 +135,20 @@ class AsyncSandboxesAPI:
         return commands.sizes(await commands.file(self._started, "stat", container_path, digest))
 
     async def upload_from(
-        self, local_path: str | os.PathLike[str], container_path: str
+        self, local_path: str | os.PathLike[str], container_path: str, *, chunk_size: int = 0
     ) -> FileTransferResult:
         local = await asyncio.to_thread(os.path.realpath, local_path)
         await self._started.upload(local, container_path)
         return FileTransferResult(**await self.stat_file(container_path, sha256=True))
 
     async def download_to(
-        self, container_path: str, local_path: str | os.PathLike[str]
+        self, container_path: str, local_path: str | os.PathLike[str], *, chunk_size: int = 0
     ) -> FileTransferResult:
         moved = FileTransferResult(**await self.stat_file(container_path, sha256=True))
         await self._started.download(container_path, os.fspath(local_path))
         return moved
 
-    async def copy_to(self, other: Self, src_path: str, dst_path: str) -> FileTransferResult:
+    async def copy_to(self, other: Self, src_path: str, dst_path: str, **_: object) -> FileTransferResult:
         with TemporaryDirectory(prefix="ors-copy-") as folder:
             await self.download_to(src_path, f"{folder}/file")
             return await other.upload_from(f"{folder}/file", dst_path)

@@ -83,7 +83,6 @@ class SandboxEndpoints:
             raise self._sessions.admission.full()
         sid = self._sessions.identity.new_session_id()
         session = self._sessions.reserve(sid, name, self._shared.now(), limits, request.key)
-        session.needs_pings = True
         session.start(self._environment.episode(settings.model_dump(), {}), request.trace())
         call = session.calls().start(partial(self._opened, session), "create_sandbox", {}, sid)
         return CallStream(call, self._timers)
@@ -95,6 +94,7 @@ class SandboxEndpoints:
             # Nobody else deletes it. Later, so that the client gets this result.
             asyncio.get_running_loop().call_soon(self._delete, session.sid, session.key)
             return failed(str(error), error.reason or "")
+        session.needs_pings = True  # from now on: its client cannot ping before it knows the id
         return Result(result_events(dumps({"sid": session.sid})))
 
     def run(self, request: Request) -> Outcome:

@@ -14,6 +14,8 @@ from ors.cli.output import logging as logs
 ADVICE = "Programs that use openreward find it by OPENREWARD_SESSION_URL={url}"
 IDLE_SECONDS = 120.0
 """A sandbox ends this long after the last request of its client, which pings every ten seconds."""
+PING_SECONDS = 5.0
+"""Clients give a stream up that is silent for 30 seconds."""
 
 
 @click.command(cls=Command, examples=["ors sandboxes --port 8091 --host-root"])
@@ -58,7 +60,7 @@ def sandboxes(
     check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     server = sandbox_server(
         flags.hosting(data),
-        limits=Limits(sessions=most, idle_seconds=IDLE_SECONDS),
+        limits=Limits(sessions=most, idle_seconds=IDLE_SECONDS, ping_seconds=PING_SECONDS),
         api_keys=keys,
         cors_origins=access.cors_origin,
         inspector=access.inspector,
