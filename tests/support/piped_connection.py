@@ -54,7 +54,7 @@ class App:
     """Answers a request with its path and a long body, or when the test says so."""
 
     def __init__(self) -> None:
-        self.id_prefix = ""
+        self.accepts_sessions, self.id_prefix = True, ""
         self.limits = Limits(body_bytes=10_000)
         self.tasks: set[asyncio.Task[None]] = set()
         self.taken: list[str] = []

@@ -27,6 +27,8 @@ PIECE_BYTES = 64 * 1024
 WINDOW_BYTES = 256 * 1024
 """How much of one answer may be on the way before its client has read it."""
 
+ACCEPTS = b"1"
+"""The load that a client is told: new sessions are accepted, under ids of its own making."""
 LONGEST_OF_CLIENT = 64 * 1024
 """Greatest size of a client's frame: longer requests go by HTTP, so that none delays the others for long."""
 LONGEST_TARGET = 0xFFFF

@@ -200,7 +200,7 @@ MOST_KNOWN_KEYS = 1024
 class RouterApp(Part):
     """Forwards each request to its server."""
 
-    id_prefix = ""
+    accepts_sessions, id_prefix = True, ""
 
     def __init__(
         self,

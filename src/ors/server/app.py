@@ -175,6 +175,10 @@ class App(Part):
         return self._code.error_text.is_local
 
     @property
+    def accepts_sessions(self) -> bool:
+        return self.sessions.accepts_sessions
+
+    @property
     def id_prefix(self) -> str:
         """How the ids of sessions here begin; empty if this server has peers."""
         return "" if self.peers is not None else self.sessions.identity.id_prefix

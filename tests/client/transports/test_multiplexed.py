@@ -3,13 +3,14 @@
 import asyncio
 import json
 import socket
+import threading
 import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from ors import Limits, Server, ToolOutput, tool
-from ors._protocol import frames
+from ors._protocol import PROMPT, frames
 from ors._protocol.link import AskingEnd
 from ors.client import AsyncORS, AsyncSession, Options, Task
 from ors.client.transports.multiplexed import MultiplexedTransport
@@ -199,6 +200,90 @@ async def test_requests_over_the_limit_of_a_connection_wait_their_turn() -> None
             await asyncio.gather(*(session.start() for session in sessions))
             assert links(client) == 1
             await asyncio.gather(*(session.close() for session in sessions))
+
+
+# ── An episode in few exchanges ──────────────────────────────────────────────────────────────────
+
+
+class Counting(Cutting):
+    """Counts how often the client sends something after the server has answered."""
+
+    exchanges = 0
+    answered = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = await asyncio.open_connection(*self.target.removeprefix("http://").split(":"))
+
+        async def there() -> None:
+            while chunk := await reader.read(65536):
+                self.exchanges += self.answered
+                self.answered = False
+                server[1].write(chunk)
+
+        async def back() -> None:
+            while chunk := await server[0].read(65536):
+                self.answered = True
+                writer.write(chunk)
+
+        tasks = [asyncio.create_task(there()), asyncio.create_task(back())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in (writer, server[1]):
+                end.transport.abort()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_episode_of_five_steps_takes_six_exchanges(raw: Raw) -> None:
+    network, counts = Counting(raw.url), []
+    with listening(network.serve) as through:
+        async with AsyncORS(through) as client:
+            for _ in range(3):
+                await client.health()  # the end of the last session was sent before
+                before = network.exchanges
+                async with lab(client) as session:
+                    assert await session.get_prompt()
+                    assert await session.list_tools()
+                    for n in range(5):
+                        await session.call_tool("echo", {"text": str(n)})
+                    counts.append(network.exchanges - before)
+    # The first client to ask makes the link, and shows what sessions ask before their first call.
+    assert counts[1:] == [6, 6], counts
+
+
+async def test_what_no_session_asks_for_is_not_asked_ahead(raw: Raw) -> None:
+    async with AsyncORS(raw.url) as client:
+        usual = client._remote(raw.url).usual["lab"]
+        for asks, expected in ((True, {PROMPT}), (False, set()), (False, set())):
+            async with lab(client) as session:
+                if asks:
+                    await session.get_prompt()
+                await session.call_tool("nothing")
+            assert usual == expected
+
+
+async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
+    class Slow(Lab):
+        torn = threading.Event()
+
+        def teardown(self) -> None:
+            assert self.torn.wait(20)
+
+    with serving(Server([Slow])) as url:
+        async with AsyncORS(url) as client:
+            env = client.environment("slow")
+            async with env.session(Task("slow", {})) as session:
+                sid = session.sid
+            assert not Slow.torn.is_set()  # nobody has waited for it
+            with pytest.raises(SessionLost):  # but it has ended
+                await env.attach(sid or "").call_tool("nothing")
+            other = await env.session(Task("slow", {})).start()
+            closing = asyncio.create_task(other.close())
+            assert (await asyncio.wait([closing], timeout=0.1))[1]
+            Slow.torn.set()
+            await closing
 
 
 # ── Nobody holds up the others ───────────────────────────────────────────────────────────────────

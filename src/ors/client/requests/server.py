@@ -52,6 +52,8 @@ class RemoteServer:
         self.base_url = base_url
         self.honours_keys = False
         self.reads_secrets_in_body = True
+        self.usual = defaultdict[str, set[Endpoint]](set)
+        """By environment: what sessions ask before their first call."""
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Task[None]] = set()
         self.entered: WeakSet[Entered] = WeakSet()
@@ -61,6 +63,10 @@ class RemoteServer:
         """The headers of every request; `api_key` overrides the client's."""
         key = api_key or self.api_key
         return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
+
+    def is_linked(self, headers: Mapping[str, str]) -> bool:
+        """Whether requests with these headers go over a link."""
+        return self.links is not None and self.links.is_up(headers)
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
         return endpoint.path(quote(environment))
@@ -98,8 +104,11 @@ class RemoteServer:
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         seconds: float | None = None,
+        ahead: "asyncio.Task[Reply | None] | None" = None,
     ) -> Any:
         """The parsed answer of `endpoint`; for requests that may be repeated, so they are retried.
+
+        `ahead` is an attempt that was made before.
 
         Raises:
             TransportError: there was no answer in time. Unavailable: the server kept answering "not now".
@@ -110,7 +119,10 @@ class RemoteServer:
         data = dumps(body) if body is not None else None
 
         async def attempt() -> Any:
-            return parsed(await self.exchange(endpoint.method, path, sent, data))
+            nonlocal ahead
+            made, ahead = ahead, None
+            reply = None if made is None else await made
+            return parsed(reply or await self.exchange(endpoint.method, path, sent, data))
 
         return await self.retry(seconds).run(attempt)
 

@@ -18,7 +18,7 @@ from ors._protocol import (
     CallReader,
     valid_session_id,
 )
-from ors.client.requests.decode import field
+from ors.client.requests.decode import Task, field
 from ors.client.requests.line import RetryInLine
 from ors.client.requests.server import RemoteServer, Reply, parsed
 from ors.client.requests.status_errors import certainly_not_run
@@ -27,11 +27,13 @@ from ors.errors import BadRequest, Gone, NotFound, ORSError, ResponseError, Serv
 
 
 async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
-    """A new session id from the server. Retried: an id that is never used costs nothing.
+    """A new session id: made here, or asked of the server. Retried: an id that is never used costs nothing.
 
     Raises:
         TransportError, ResponseError: the server gave none.
     """
+    if remote.links is not None and (sid := remote.links.new_sid(headers)):
+        return sid
 
     async def attempt() -> str:
         answer = await remote.exchange(CREATE_SESSION.method, CREATE_SESSION.path(), headers, b"{}")
@@ -64,6 +66,13 @@ def _sid(answer: Reply) -> str:
     if not named or not isinstance(named, str):
         raise Broken("the server's answer has no session id")
     return named
+
+
+def task_body(environment: str, task: Task | None, split: str | None, index: int | None) -> dict[str, Any]:
+    """The body of a creation, before its secrets."""
+    if task is not None:
+        return {"env_name": environment, "task_spec": task.task_spec}
+    return {"env_name": environment, "split": split, "index": index}
 
 
 async def create(

@@ -9,8 +9,9 @@ from ors import _protocol
 from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
 from ors.client.requests.keepalive import Interruptible
+from ors.client.sessions.ahead import Ahead
 from ors.client.sessions.call import OnTaskId, PendingCall
-from ors.client.sessions.create import checked_sid, create, delete, new_sid
+from ors.client.sessions.create import checked_sid, create, delete, new_sid, task_body
 from ors.client.sessions.fork import forked
 from ors.client.sessions.transcript import Transcript
 from ors.client.transports.base import Bound
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsyncSession(Bound):
-    """One episode. `async with` opens and ends it; so do `start()` and `close()`.
+    """One episode. `async with` opens and ends it; so do `start()` and `close()`, which waits for the end.
 
     With `sid` it is attached to a session that was started before; leaving `async with` does not end it.
     """
@@ -46,12 +47,10 @@ class AsyncSession(Bound):
             raise ValueError("Provide either task or both split and index, not both/neither")
         self.env = env
         self.task = task
-        self.split = split
-        self.index = index
+        self.split, self.index = split, index
         self.sid = sid
         self.kept = False
-        self.due = 0.0
-        self.heard = 0.0
+        self.due = self.heard = 0.0
         self.misses = 0
         self._attached = sid is not None
         self._lost: tuple[str, str | None] | None = None  # message and reason
@@ -61,6 +60,7 @@ class AsyncSession(Bound):
         self._remote = env.client
         self._transcript = Transcript() if env.client.options.keep_messages else None
         self._environment = (task.environment_name if task is not None else "") or env.name
+        self._ahead = Ahead(self._remote.usual[self._environment])
         self._call_path = self._remote.path(CALL, self._environment)
         self._headers = self._remote.headers(api_key)
         self._call_headers: dict[str, str] = {}
@@ -81,9 +81,11 @@ class AsyncSession(Bound):
         if self.kept:
             return self
         if self.sid is None:
-            sid = await new_sid(self._remote, self._headers)
-            await create(self._remote, {**self._headers, SESSION_ID: sid}, self._task(), self._secrets)
-            self._set_sid(sid)
+            headers = {**self._headers, SESSION_ID: await new_sid(self._remote, self._headers)}
+            self._ahead.begin(self._remote, self._environment, headers)
+            given = task_body(self._environment, self.task, self.split, self.index)
+            await create(self._remote, headers, given, self._secrets)
+            self._set_sid(headers[SESSION_ID])
         else:
             await self._remote.retry().run(self.ping)
         self._keep_alive()
@@ -96,15 +98,12 @@ class AsyncSession(Bound):
 
     async def close(self) -> None:
         """Ends the session on the server. One that cannot be deleted is logged, and expires there."""
-        self.kept = False
-        if self.sid is None or self._lost is not None:
-            return
-        self._lost = ("closed by this client", None)
-        try:
-            await delete(self._remote, self._headers)
-        except asyncio.CancelledError:
-            self._delete_in_background()
-            raise
+        if self._ends():
+            try:
+                await delete(self._remote, self._headers)
+            except asyncio.CancelledError:
+                self._delete_in_background()
+                raise
 
     def _abandon(self) -> None:
         """Ends the session as leaving `async with` does, without waiting for it."""
@@ -113,14 +112,18 @@ class AsyncSession(Bound):
 
     def _end(self) -> None:
         """Ends the session as `close` does, without waiting for it."""
-        self.kept = False
-        if self.sid is not None and self._lost is None:
-            self._lost = ("closed by this client", None)
+        if self._ends():
             self._delete_in_background()
 
+    def _ends(self) -> bool:
+        self._ahead.end()
+        self.kept, is_open = False, self.sid is not None and self._lost is None
+        if is_open:
+            self._lost = ("closed by this client", None)
+        return is_open
+
     def _delete_in_background(self) -> None:
-        seconds = self._remote.options.cleanup_seconds
-        self._remote.in_background(delete(self._remote, self._headers, seconds))
+        self._remote.in_background(delete(self._remote, self._headers, self._remote.options.cleanup_seconds))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -128,6 +131,10 @@ class AsyncSession(Bound):
     async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
+        elif self._remote.is_linked(self._headers):
+            self._end()
+            await asyncio.sleep(0)  # until the request is written ...
+            await asyncio.sleep(0)  # ... and has left
         else:
             await self.close()
 
@@ -318,6 +325,8 @@ class AsyncSession(Bound):
 
     async def _call(self, body: dict[str, Any], on_task_id: OnTaskId | None) -> ToolOutput:
         await self._opened_headers()
+        if not self._ahead.is_over:
+            self._ahead.end()
         pending = Interruptible()
         self._pending.add(pending)
         call = PendingCall(self._remote, pending, self._call_path, self._call_headers, body, on_task_id)
@@ -338,8 +347,12 @@ class AsyncSession(Bound):
         self._pending.add(pending)
         try:
             with pending:
+                seconds, ahead = (
+                    self._remote.options.setup_seconds,
+                    self._ahead.take(endpoint),
+                )
                 answer = await self._remote.ask(
-                    endpoint, self._environment, headers=headers, seconds=self._remote.options.setup_seconds
+                    endpoint, self._environment, headers=headers, seconds=seconds, ahead=ahead
                 )
         except (NotFound, Gone) as error:
             raise await self._diagnosed(error) from None
@@ -360,11 +373,6 @@ class AsyncSession(Bound):
         except TransportError:
             return error
         return error
-
-    def _task(self) -> dict[str, Any]:
-        if self.task is not None:
-            return {"env_name": self._environment, "task_spec": self.task.task_spec}
-        return {"env_name": self._environment, "split": self.split, "index": self.index}
 
     def _over(self, message: str, reason: str | None) -> SessionLost:
         self.kept = False

@@ -7,7 +7,15 @@ from typing import Self
 from urllib.parse import unquote
 
 from ors._json import loads
-from ors._protocol import API_KEY, IDEMPOTENCY_KEY, SERVER_VERSION, SESSION_ID, frames
+from ors._protocol import (
+    API_KEY,
+    IDEMPOTENCY_KEY,
+    PREFIX_CHARS,
+    SERVER_VERSION,
+    SESSION_ID,
+    frames,
+    new_session_id,
+)
 from ors._protocol.link import AskingEnd, Window
 from ors.client.transports.base import Broken, HeaderFields, Response, running_loop
 from ors.client.transports.connection import detect_silence
@@ -15,7 +23,7 @@ from ors.client.transports.http import DirectTransport
 from ors.client.transports.options import Options
 from ors.errors import BadRequest
 
-FIRST_SECONDS = 0.25
+FIRST_SECONDS = 5.0
 """How long other requests wait for the first answer, which shows whether the server is ours."""
 SILENCE_SECONDS, LAST_SECONDS = 10.0, 1.0
 """A link is cut when its server has sent nothing for that long, and then nothing after one more request."""
@@ -70,6 +78,15 @@ class MultiplexedTransport:
             return None
         result = await answer.arrived()
         return answer if result is None else CallResult(*frames.read_result(result))
+
+    def is_up(self, headers: Mapping[str, str]) -> bool:
+        """Whether there is a link for a request with these headers."""
+        link = self._links.get(headers.get(API_KEY, ""))
+        return link is not None and self._loop is running_loop() and link.is_up
+
+    def new_sid(self, headers: Mapping[str, str]) -> str:
+        """An id for a new session of the server that is linked; empty if only the server can make one."""
+        return self._links[headers.get(API_KEY, "")].new_sid() if self.is_up(headers) else ""
 
     async def close(self) -> None:
         """Closes all connections. Requests that are still sent, as to delete a session, go by HTTP."""
@@ -152,6 +169,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         super().__init__(upgrade, longest + frames.PIECE_BYTES)
         self._buffer = buffer
         self._prefix = ""
+        self._makes_ids = False
         self.is_garbled = False
         """Whether something arrived that is no frame of ours."""
         self._doubt: asyncio.TimerHandle | None = None
@@ -161,6 +179,9 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
     @property
     def is_up(self) -> bool:
         return self._transport is not None and not self._closing and not self._transport.is_closing()
+
+    def new_sid(self) -> str:
+        return self._prefix + new_session_id()[PREFIX_CHARS:] if self._prefix and self._makes_ids else ""
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
@@ -244,6 +265,8 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             self._prefix = str(hello.get("prefix", "")) if isinstance(hello, dict) else ""
             if not self.greeted.done():
                 self.greeted.set_result(True)
+        elif kind == frames.LOAD:
+            self._makes_ids = payload == frames.ACCEPTS
         else:
             super()._take(kind, number, payload)
 

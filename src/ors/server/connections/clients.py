@@ -68,7 +68,7 @@ class ConnectionLimit:
 class HealthOnly:
     """Answers connections over the limit: health checks, and a refusal of everything else."""
 
-    id_prefix = ""
+    accepts_sessions, id_prefix = False, ""
 
     def __init__(self, app: Responder) -> None:
         self._app = app

@@ -40,6 +40,10 @@ class Responder(Protocol):
     """Tasks that produce answers."""
 
     @property
+    def accepts_sessions(self) -> bool:
+        """Whether new sessions may be created here."""
+
+    @property
     def id_prefix(self) -> str:
         """How the ids of its sessions begin; empty if it forwards requests to the sessions of others."""
 

@@ -95,7 +95,7 @@ class LinkServer(LinkEnd, asyncio.Protocol):
 
     def _heartbeat(self) -> None:
         if not self.paused:
-            self.write(frames.frame(frames.LOAD, 0))
+            self.write(frames.frame(frames.LOAD, 0, frames.ACCEPTS if self._app.accepts_sessions else b""))
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
