@@ -138,9 +138,9 @@ def result_frame(number: int, task_id: bytes, result: bytes) -> bytes:
 
 
 def read_result(payload: bytes) -> tuple[str, bytes]:
-    """Decodes the task id and the result of a tool call. Raises ValueError."""
+    """Decodes the task id and the result of a tool call."""
     task_id, _, result = payload.partition(b" ")
-    return task_id.decode("ascii"), result
+    return task_id.decode("latin-1"), result
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:

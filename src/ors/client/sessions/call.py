@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ors._json import dumps, loads
+from ors._json import dumps
 from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
 from ors.client.requests.keepalive import Interruptible
 from ors.client.requests.retry import Retry
@@ -142,9 +142,7 @@ class PendingCall:
         return held >= self._remote.options.heartbeat_seconds
 
     def _outcome(self, reader: CallReader | CallResult) -> Any:
-        if isinstance(reader, CallResult):
-            return loads(reader.data)
-        if reader.error is not None:
+        if isinstance(reader, CallReader) and reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
                 raise SessionLost(reader.error, reason=reader.reason)
             if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):

@@ -4,12 +4,16 @@ from collections.abc import Awaitable
 from itertools import groupby
 from typing import Any
 
+from ors._json import dumps, loads
+from ors.client.requests.decode import tool_output
 from ors.errors import ToolCallError
 from ors.providers import Provider
 from ors.providers.base import Messages
 from ors.providers.convert import convert_prompt, convert_reply, convert_results
 from ors.providers.messages import ToolInvocation
 from ors.types import Blocks, JSONObject, TextBlock, ToolOutput
+
+SHORT_CHARS = 4096
 
 
 class Transcript:
@@ -45,7 +49,11 @@ class Transcript:
         self._calls.append(kept)
         self._running += 1
         try:
-            kept.result = output = await call
+            output = await call
+            block = output.blocks[0] if len(output.blocks) == 1 and output.metadata is None else None
+            is_short = type(block) is TextBlock and len(block.text) <= SHORT_CHARS
+            # As bytes: the garbage collector would visit the seven objects of an output again and again.
+            kept.result = dumps(output) if is_short else output
         except ToolCallError as refusal:
             # A new one, since the traceback of the first would keep its frames alive.
             kept.result = ToolCallError(str(refusal), reason=refusal.reason)
@@ -61,7 +69,7 @@ class Transcript:
         for _, turn in groupby(ended, lambda kept: kept.turn):
             kept = list(turn)
             spoken = [each for each in kept if each.said is not None]
-            results = [(each.call(), each.result) for each in kept if each.said is None and each.result]
+            results = [(each.call(), each.output()) for each in kept if each.said is None]
             made += convert_reply(
                 "\n".join(each.said or "" for each in spoken), [call for call, _ in results], format
             )
@@ -83,7 +91,14 @@ class _Kept:
         self.id = id
         self.said = said
         self.turn = turn
-        self.result: ToolOutput | ToolCallError | None = None
+        self.result: ToolOutput | ToolCallError | bytes | None = None
+        """A short output is kept as JSON."""
+
+    def output(self) -> ToolOutput | ToolCallError:
+        assert self.result is not None
+        if isinstance(self.result, bytes):
+            return tool_output({"ok": True, "output": loads(self.result)})
+        return self.result
 
     def call(self) -> ToolInvocation:
         return ToolInvocation(self.name, self.given, self.id)
