@@ -275,11 +275,13 @@ async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
         async with AsyncORS(url) as client:
             env = client.environment("slow")
             async with env.session(Task("slow", {})) as session:
+                await session.call_tool("nothing")  # it is set up, and has to be torn down
                 sid = session.sid
             assert not Slow.torn.is_set()  # nobody has waited for it
             with pytest.raises(SessionLost):  # but it has ended
                 await env.attach(sid or "").call_tool("nothing")
             other = await env.session(Task("slow", {})).start()
+            await other.call_tool("nothing")
             closing = asyncio.create_task(other.close())
             assert (await asyncio.wait([closing], timeout=0.1))[1]
             Slow.torn.set()
