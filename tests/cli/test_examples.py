@@ -103,12 +103,14 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 
 @pytest.mark.parametrize(
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
-    # `ors sandbox root` takes minutes: tests/cli/commands/test_sandbox.py
+    # `ors sandbox root` takes minutes, and `pull` needs a registry: tests/cli/commands/test_sandbox.py
     "example",
     [
         line
         for line in EXAMPLES
-        if not re.match("ors (serve|route|init|inspect|view|hosts|sandboxes|sandbox root|mcp .*--for)", line)
+        if not re.match(
+            "ors (serve|route|init|inspect|view|hosts|sandboxes|sandbox (root|pull)|mcp .*--for)", line
+        )
     ],
 )
 def test_an_example_works(example: str, workshop: Workshop) -> None:

@@ -10,6 +10,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,12 +200,16 @@ def hostile(victim: str) -> dict[str, tuple[list[bytes], str]]:
         "a white-out of nothing": ([layer(entry("opt/.wh.", b""))], "damaged"),
         "through a link upwards": (
             [layer(link("out", "../../../../../../..")), layer(entry("out/evil", b"x"))],
-            "leaves the image through a link",
+            "leaves the image",
         ),
         "through an absolute link": ([layer(link("out", victim), entry("out/evil", b"x"))], "not a folder"),
         "a white-out by a link": ([layer(link("out", victim), entry("out/.wh.kept", b""))], "not a folder"),
         "through a chain of links": (
             [layer(link("a", "b"), link("b", "a")), layer(entry("a/evil", b"x"))],
+            "too many links",
+        ),
+        "a maze of links": (
+            [layer(*(link(f"{n}", f"{n + 1}/{n + 1}") for n in range(39)), link("39", "."), entry("0/x"))],
             "too many links",
         ),
         "a hard link outside": ([layer(link("x", f"{victim}/kept", hard=True))], "not a f"),
@@ -250,6 +255,21 @@ def test_a_hostile_image_is_refused_and_writes_nothing_outside(
     assert ((victim / "kept").read_text(), (victim / "kept").stat().st_nlink) == ("kept", 1)
 
 
+def test_a_link_above_a_folder_leads_no_mode_and_no_owner_outside(public: Path) -> None:
+    victim = public / "victim"
+    victim.mkdir(mode=0o700)
+    (victim / "inner").mkdir(mode=0o700)
+    folders = [entry("out"), entry("out/inner", mode=0o777, uid=1234), entry("out/inner/file", b"")]
+    layers = [layer(*folders), layer(link("out", str(victim)))]
+    root_of(str(in_archive(public / "x.tar", oci_files({"x": MadeImage(layers)}))))
+    inner = (victim / "inner").stat()
+    assert (inner.st_mode & 0o777, inner.st_uid, list(victim.rglob("*"))) == (
+        0o700,
+        os.getuid(),
+        [victim / "inner"],
+    )
+
+
 def test_devices_that_every_sandbox_has_are_left_out(public: Path) -> None:
     null = entry("dev/null", type=tarfile.CHRTYPE, devmajor=1, devminor=3)
     archive = in_archive(public / "x.tar", oci_files({"x": MadeImage([layer(null, entry("opt/x", b""))])}))
@@ -276,7 +296,7 @@ def test_an_image_that_names_files_elsewhere_reads_none_of_them(public: Path) ->
         folder = in_folder(public / "image", files)
         (folder / "link.tar").unlink(missing_ok=True)
         (folder / "link.tar").symlink_to(public / "secret.tar")
-        with pytest.raises(SandboxUnavailable, match="is elsewhere"):
+        with pytest.raises(SandboxUnavailable, match="is missing, or elsewhere"):
             root_of(str(folder))
 
 
@@ -352,6 +372,15 @@ async def test_a_sandbox_opens_on_an_image(complete: Path, monkeypatch: pytest.M
     mine = SandboxSpec(image="x:1", env={"GREETING": "bye"})
     async with await open_sandbox(mine) as box:
         assert (await box.exec("echo $GREETING")).stdout == b"bye\n"
+
+
+async def test_a_writable_image_has_its_own_working_folder(complete: Path) -> None:
+    spec = SandboxSpec(image=str(complete), writable=True)
+    async with await open_sandbox(spec) as box:
+        shown = await box.exec("pwd; id -u; echo new > changed; cat /opt/changed; stat -c %u /opt/changed")
+        assert shown.stdout.decode().split() == ["/opt", "0", "new", "0"]
+    async with await open_sandbox(replace(spec, workdir="/srv")) as box:
+        assert (await box.exec("pwd; cat /opt/changed")).stdout.split() == [b"/srv", b"two"]
 
 
 def as_plain_user(python: str, cache: Path, *words: str) -> list[Any]:

@@ -129,7 +129,7 @@ async def _outcome(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble
     trouble = backend.missing(spec)
     if trouble is None and spec.image is not None and backend.name == "bwrap":
         try:
-            spec = await asyncio.to_thread(rooted, spec)
+            spec = await rooted(spec)
         except SandboxUnavailable as error:
             return Trouble(str(error), "--image NAME=PATH says where an image is")
         trouble = backend.missing(spec)

@@ -77,7 +77,9 @@ def settle(folder: Path) -> None:
     etc = folder / "etc"
     if etc.is_symlink() or (etc.exists() and not etc.is_dir()):
         return
-    etc.mkdir(exist_ok=True)
+    if not etc.exists():
+        etc.mkdir()
+        etc.chmod(0o755)
     for path, line in ACCOUNTS.items():
         file = folder / path[1:]
         known = file.read_text(errors="surrogateescape") if file.is_file() and not file.is_symlink() else ""

@@ -2,6 +2,7 @@
 
 import asyncio
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ from ors.errors import SandboxUnavailable
 from ors.sandbox import SandboxSpec
 from ors.sandbox.battery import Verdict, battery
 from ors.sandbox.box import open_box
+from ors.sandbox.images import root_of
 from ors.sandbox.root import make_root
+from ors.sandbox.spec import MB
 
 UNCOUNTED = (
     "pipes, and what the kernel needs for files and processes "
@@ -78,6 +81,25 @@ def root(
         raise WrongUsage(str(error)) from None
     click.echo(f'Made {folder}. Use it as SandboxSpec(rootfs="{folder}").')
     click.echo(f"Try: ors sandbox check --rootfs {folder}")
+
+
+@sandbox.command(cls=Command, examples=["ors sandbox pull python:3.12-slim"])
+@click.argument("image")
+def pull(image: str) -> None:
+    """Pull an image from its registry, without a container engine.
+
+    It is unpacked into the cache, where sandboxes find it by its name. If an image of this name is there, the
+    registry is asked for a newer one. IMAGE may also be the path of a folder or archive.
+    """
+
+    def tell(digest: str, done: int, size: int) -> None:
+        if sys.stderr.isatty() or done == size:
+            line = f"{digest[7:19]}  {done / MB:,.1f} of {size / MB:,.1f} MB"
+            click.echo(f"\r{line}" if sys.stderr.isatty() else line, err=True, nl=done == size)
+
+    folder = root_of(image, tell, anew=True).folder
+    click.echo(f'Unpacked in {folder}. Use it as SandboxSpec(image="{image}").')
+    click.echo(f"Try: ors sandbox check --image {image}")
 
 
 @sandbox.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])

@@ -19,7 +19,16 @@ from ors.cli.options.listening import Access, check_exposure, in_words
 from ors.cli.options.listening import listener as listening
 from ors.cli.options.ray import OnRay
 from ors.cli.options.serving import Inherited, Workers, check_together, limit_flags
-from ors.cli.options.shared import TARGET, Command, address_flags, as_json, given, log_flags, options
+from ors.cli.options.shared import (
+    TARGET,
+    Command,
+    ImageFlags,
+    address_flags,
+    as_json,
+    given,
+    log_flags,
+    options,
+)
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.reload import refusing, started, supervise
@@ -222,6 +231,7 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
     help="Serve the environment of TARGET as NAME, with parameters of its own. Repeatable.",
 )
 @serving_flags
+@options("Sandboxes", "images", ImageFlags)
 @options("Ray", "on_ray", OnRay)
 def serve(
     targets: Sequence[str],
@@ -234,6 +244,7 @@ def serve(
     workers: Workers,
     on_ray: OnRay,
     access: Access,
+    images: ImageFlags,
     limits: Limits,
     **shown: Any,
 ) -> None:
@@ -244,6 +255,7 @@ def serve(
     Without :Class, all environments in it are served.
     """
     inherited.take()
+    images.tell()
     names = [each for each in names if each]
     if not targets and not names:
         raise WrongUsage("Give a TARGET, or --as NAME:TARGET")

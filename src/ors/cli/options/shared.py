@@ -116,6 +116,31 @@ def flags_of(kind: type[Any]) -> Flags:
     )
 
 
+@dataclass(frozen=True)
+class ImageFlags:
+    """Where the images of sandboxes are."""
+
+    image: Sequence[str] = flag(
+        "Where an image is: an archive or folder of it, or a folder with its files. Repeatable.",
+        multiple=True,
+        metavar="NAME=PATH",
+    )
+
+    @property
+    def images(self) -> dict[str, str]:
+        """Paths of images, by their names."""
+        split = [each.partition("=") for each in self.image]
+        for name, equals, path in split:
+            if not equals or not Path(path).exists():
+                raise WrongUsage(f"--image {name}{equals}{path}: expected NAME=PATH, with a path that exists")
+        return {name: str(Path(path).resolve()) for name, _, path in split}
+
+    def tell(self) -> None:
+        """Lets this process and those that it starts find the images."""
+        if self.image:
+            os.environ["ORS_IMAGES"] = "\n".join(map("=".join, self.images.items()))
+
+
 def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:
     """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
     return lambda command: add_flags(group, flags_of(kind))(gathered(name, kind)(command))

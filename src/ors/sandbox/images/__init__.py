@@ -1,45 +1,35 @@
 """Images without a container engine: unpacked once into a cache, each is the root of sandboxes."""
 
+import asyncio
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import subprocess
 import tarfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from posixpath import normpath
 
 from ors.errors import SandboxUnavailable
+from ors.sandbox.images.registry import Tell, pulled
 from ors.sandbox.images.sources import Image, Reference, is_image, local
 from ors.sandbox.images.unpack import ImageRefused, Unpacking
 from ors.sandbox.root import settle
 from ors.sandbox.spec import SandboxSpec
 
+log = logging.getLogger(__name__)
+
 VARIABLE = "ORS_IMAGES"
 """Lines NAME=PATH: where images are. `--image` sets it; child processes inherit it."""
-DAMAGED = (
-    EOFError,
-    LookupError,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    zlib.error,
-    tarfile.TarError,
-)
-"""What reading a damaged image raises."""
-
-
-def folder() -> Path:
-    """Folder of unpacked images. Sandboxes of root, whose users own nothing, could not enter its home."""
-    base = os.environ.get("XDG_CACHE_HOME") or (
-        "/var/cache" if os.getuid() == 0 else os.path.expanduser("~/.cache")
-    )
-    return Path(base) / "ors" / "images"
+DAMAGED = (EOFError, LookupError, AttributeError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What reading a damaged image raises, beside errors of the formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,63 +37,82 @@ class Root:
     """The folder of an image, and what the image says of its programs."""
 
     folder: Path
-    config: Mapping[str, Any]
-
-    @property
-    def env(self) -> dict[str, str]:
-        """Variables of its programs, but for those of its user, who is another one here."""
-        split = [line.partition("=") for line in self.config.get("Env") or ()]
-        return {name: value for name, _, value in split if name not in ("HOME", "USER")}
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "/"
 
 
-def rooted(spec: SandboxSpec) -> SandboxSpec:
-    """A spec with the image's folder and variables in place of its name.
+async def rooted(spec: SandboxSpec) -> SandboxSpec:
+    """A spec with the image's folder, variables and working folder in place of its name.
 
     Raises:
         SandboxUnavailable: there is no such image, or it cannot be used.
     """
-    root = root_of(str(spec.image))
-    return replace(spec, image=None, rootfs=str(root.folder), env={**root.env, **spec.env})
+    ended = threading.Event()
+
+    def tell(digest: str, done: int, size: int) -> None:
+        if ended.is_set():
+            raise ImageRefused("nobody waits for it any more")
+        if done == size:
+            log.info("image %s: pulled %s, %s bytes", spec.image, digest, size)
+
+    pool = ThreadPoolExecutor(1)  # its own: many may wait here for one that pulls
+    try:
+        root = await asyncio.get_running_loop().run_in_executor(pool, root_of, str(spec.image), tell)
+    finally:
+        ended.set()
+        pool.shutdown(wait=False)
+    # A folder that programs cannot write to is of no use as their working folder.
+    moved = spec.writable and spec.workdir == "/work" and root.workdir != "/"
+    workdir, env = root.workdir if moved else spec.workdir, {**root.env, **spec.env}
+    try:
+        return replace(spec, image=None, rootfs=str(root.folder), workdir=workdir, env=env)
+    except ValueError as error:
+        raise SandboxUnavailable(f"image {spec.image}: {error}") from None
 
 
-def root_of(name: str) -> Root:
+def known(name: str) -> bool:
+    """Whether an image is on this machine: its name is mapped to a path or is one, or it was pulled."""
+    try:
+        place = _place(name)
+    except ImageRefused:
+        return False
+    return place.exists() if isinstance(place, Path) else _cached(str(place)) is not None
+
+
+def root_of(name: str, tell: Tell = lambda *_: None, *, anew: bool = False) -> Root:
     """Finds an image in the cache, or unpacks it there. Processes that do so at the same time wait for one.
+
+    With `anew` the registry is asked even if the cache has an image of this name.
 
     Raises:
         SandboxUnavailable: there is no such image, or it cannot be used.
     """
     try:
         place = _place(name)
-        if place.is_dir() and not is_image(place):
-            return Root(place, {})
-        home = folder()
-        known = _made(home / "names") / hashlib.sha256(_stamp(place, name).encode()).hexdigest()
-        with _locked(known):
-            root = home / "roots" / known.read_text()
-            if not known.read_text() or not root.is_dir():
-                with local(place, name) as image:
-                    root = _unpacked(home, image)
-                known.write_text(image.id)
-        return Root(root / "rootfs", json.loads((root / "config.json").read_bytes()).get("config") or {})
+        if isinstance(place, Path) and place.is_dir() and not is_image(place):
+            return Root(place)
+        stamp = _stamp(place, name) if isinstance(place, Path) else str(place)
+        if anew or _cached(stamp) is None:
+            _add(place, name, stamp, tell, anew)
+        root = _cached(stamp)
+        assert root is not None
+        return root
     except (ImageRefused, OSError) as error:
         raise SandboxUnavailable(f"image {name}: {error}") from None
-    except DAMAGED as error:
+    except (*DAMAGED, zlib.error, tarfile.TarError) as error:
         raise SandboxUnavailable(f"image {name}: it is damaged, or no image: {error!r}") from None
 
 
-def known(name: str) -> bool:
-    """Whether an image is on this machine: its name is mapped to a path, or is one."""
-    return bool(name) and _place(name).exists()
-
-
-def _place(name: str) -> Path:
-    """The path of an image: one that its name is mapped to, or its name."""
+def _place(name: str) -> Path | Reference:
+    """The path of an image, if its name is one or is mapped to one; else its full name."""
     wanted = Reference.parsed(name)
     for line in os.environ.get(VARIABLE, "").splitlines():
         mapped, _, path = line.partition("=")
         if name == mapped or (wanted is not None and wanted == Reference.parsed(mapped)):
             return Path(path)
-    return Path(name)
+    if wanted is None and not name.startswith(("/", ".")):
+        raise ImageRefused("this is neither a name of an image nor a path, which starts with / or .")
+    return wanted or Path(name)
 
 
 def _stamp(path: Path, name: str) -> str:
@@ -113,30 +122,61 @@ def _stamp(path: Path, name: str) -> str:
     return f"{path.resolve()} {name} {[(each.st_ino, each.st_size, each.st_mtime_ns) for each in stats]}"
 
 
-def _unpacked(home: Path, image: Image) -> Path:
-    roots = _made(home / "roots")
-    done, making = roots / image.id, roots / f".{image.id}"
-    with _locked(_made(home / "locks") / image.id):
-        if done.is_dir():
-            return done
+# ── The cache ────────────────────────────────────────────────────────────────────────────────────
+
+
+def folder() -> Path:
+    """Folder of unpacked images. Sandboxes of root, whose users own nothing, could not enter its home."""
+    own = "/var/cache" if os.getuid() == 0 else os.path.expanduser("~/.cache")
+    return Path(os.environ.get("XDG_CACHE_HOME") or own) / "ors" / "images"
+
+
+def _name_file(stamp: str) -> Path:
+    return folder() / "names" / hashlib.sha256(stamp.encode()).hexdigest()
+
+
+def _cached(stamp: str) -> Root | None:
+    known = _name_file(stamp)
+    root = folder() / "roots" / (known.read_text() if known.exists() else "")
+    if not (root / "config.json").is_file():
+        return None
+    told = json.loads((root / "config.json").read_bytes()).get("config") or {}
+    # Its user is another one here.
+    split = [line.partition("=") for line in told.get("Env") or ()]
+    env = {name: value for name, _, value in split if name not in ("HOME", "USER")}
+    return Root(root / "rootfs", env, normpath("/" + (told.get("WorkingDir") or "").lstrip("/")))
+
+
+def _add(place: Path | Reference, name: str, stamp: str, tell: Tell, anew: bool) -> None:
+    home, known = folder(), _name_file(stamp)
+    _made(known.parent)
+    with _locked(known):
+        if not anew and _cached(stamp) is not None:  # another process was faster
+            return
+        source = local(place, name) if isinstance(place, Path) else pulled(place, _made(home / "blobs"), tell)
+        with source as image:
+            _unpack(image, _made(home / "roots"), _made(home / "locks") / image.id)
+        known.write_text(image.id)
+
+
+def _unpack(image: Image, roots: Path, lock: Path) -> None:
+    making = roots / f".{image.id}"
+    with _locked(lock):
+        if (roots / image.id).is_dir():
+            return
         _discard(making)  # what a process that was killed has left
         try:
-            _unpack(image, _made(making / "rootfs"))
+            unpacking = Unpacking(str(_made(making / "rootfs")))
+            for read, digest in zip(image.layers, image.digests, strict=True):
+                with read() as file:
+                    unpacking.add(file, digest)
+            settle(making / "rootfs")
+            unpacking.finish()
             (making / "config.json").write_bytes(image.config)
-            making.rename(done)
+            making.rename(roots / image.id)
         except BaseException:
             _discard(making)
             raise
-    return done
-
-
-def _unpack(image: Image, into: Path) -> None:
-    unpacking = Unpacking(str(into))
-    for read, digest in zip(image.layers, image.digests, strict=True):
-        with read() as file:
-            unpacking.add(file, digest)
-    settle(into)
-    unpacking.finish()
 
 
 def _made(path: Path) -> Path:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from ors.sandbox.images.unpack import Entry, ImageRefused
 
@@ -18,8 +18,12 @@ LARGEST_DOCUMENT = 8 * 2**20
 MOST_LAYERS, MOST_FILES = 500, 10_000
 NAMES = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 """Annotations that name an image of a layout."""
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+MACHINE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 HUB = "docker.io"
+
+Read = Callable[[], IO[bytes]]
+Blob = Callable[[Mapping[str, Any]], IO[bytes]]
+"""Opens the part of an image that a descriptor names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +38,14 @@ class Reference:
     @classmethod
     def parsed(cls, name: str) -> "Reference | None":
         """Reads a name; None if it cannot be one."""
-        found = re.fullmatch(r"([a-z0-9][\w.:/-]*?)(?::([\w.-]+))?(?:@(sha256:[0-9a-f]{64}))?", name)
+        pattern = r"([a-z0-9][\w.:/-]*?)(?::([\w.-]+))?(?:@(sha256:[0-9a-f]{64}))?"
+        found = re.fullmatch(pattern, name, re.ASCII)
         if found is None:
             return None
         first, _, rest = found[1].partition("/")
         if not rest or not (first == "localhost" or set(first) & {".", ":"}):
             first, rest = HUB, found[1]
-        if first == HUB and "/" not in rest:
-            rest = f"library/{rest}"
+        rest = f"library/{rest}" if first == HUB and "/" not in rest else rest
         return cls(first, rest, found[3] or found[2] or "latest")
 
     def __str__(self) -> str:
@@ -56,68 +60,32 @@ class Image:
     config: bytes
     digests: Sequence[str]
     """Digests of the layers, uncompressed."""
-    layers: Sequence[Callable[[], IO[bytes]]]
+    layers: Sequence[Read]
 
 
-class Store(Protocol):
-    """Parts of images, by their digests."""
-
-    def document(self, descriptor: Mapping[str, Any]) -> bytes:
-        """A small part, which matches its digest."""
-
-    def layer(self, descriptor: Mapping[str, Any]) -> IO[bytes]: ...
-
-
-def image_of(store: Store, manifest: Mapping[str, Any], wanted: str = "", depth: int = 0) -> Image:
+def image_of(blob: Blob, manifest: Mapping[str, Any], wanted: str = "", depth: int = 0) -> Image:
     """Follows a manifest, or an index of manifests, to the image for this machine."""
     if "manifests" in manifest and depth < 3:
         chosen = _chosen(manifest["manifests"], wanted)
-        return image_of(store, json.loads(store.document(chosen)), wanted, depth + 1)
+        return image_of(blob, json.loads(_document(blob, chosen)), wanted, depth + 1)
     if "config" not in manifest or "layers" not in manifest:
         raise ImageRefused("its manifest is not one of OCI, nor of docker's second version")
-    layers = [partial(store.layer, each) for each in manifest["layers"]]
-    return _checked(store.document(manifest["config"]), layers)
+    return _checked(_document(blob, manifest["config"]), [partial(blob, each) for each in manifest["layers"]])
 
 
-def _checked(text: bytes, layers: Sequence[Callable[[], IO[bytes]]]) -> Image:
-    config = json.loads(text)
-    digests, built_for = config["rootfs"]["diff_ids"], config.get("architecture") or _architecture()
-    if len(digests) != len(layers) or len(layers) > MOST_LAYERS:
-        raise ImageRefused(f"it has {len(layers)} layers, and digests of {len(digests)}")
-    if built_for != _architecture():
-        raise ImageRefused(f"it is for {built_for}, and this machine is {_architecture()}")
-    return Image(hashlib.sha256(text).hexdigest(), text, digests, layers)
+def _document(blob: Blob, descriptor: Mapping[str, Any]) -> bytes:
+    data = small(blob(descriptor))
+    if hashlib.sha256(data).hexdigest() != digits(descriptor):
+        raise ImageRefused(f"a part of it does not match its digest {descriptor['digest']}")
+    return data
 
 
-def _chosen(manifests: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
-    here = {"os": "linux", "architecture": _architecture()}
-    fitting = [each for each in manifests if here.items() <= {**here, **(each.get("platform") or {})}.items()]
-    names = [[str((each.get("annotations") or {}).get(key, "")) for key in NAMES] for each in fitting]
-    return fitting[_position(names, wanted)]
-
-
-def _position(names: Sequence[Sequence[str]], wanted: str) -> int:
-    """The position of the image with the wanted name, or of the only one."""
-    if not names:
-        raise ImageRefused(f"it has no image for linux/{_architecture()}")
-    known = Reference.parsed(wanted)
-    for position, each in enumerate(names):
-        if known and any(name == known.tag or Reference.parsed(name) == known for name in each if name):
-            return position
-    if len({tuple(each) for each in names}) > 1:
-        found = ", ".join(next(filter(None, each), "one without a name") for each in names)
-        raise ImageRefused(f"it has several images ({found}); say which one by NAME=PATH")
-    return 0
-
-
-def _architecture() -> str:
-    return ARCHITECTURES.get(platform.machine(), platform.machine())
-
-
-def matching(data: bytes, digest: str) -> bytes:
-    """The data, if it has this digest."""
-    if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise ImageRefused(f"a part of it does not match its digest {digest}")
+def small(file: IO[bytes]) -> bytes:
+    """All bytes of a file that can have only few."""
+    with file:
+        data = file.read(LARGEST_DOCUMENT + 1)
+    if len(data) > LARGEST_DOCUMENT:
+        raise ImageRefused(f"a description in it has over {LARGEST_DOCUMENT:,} bytes")
     return data
 
 
@@ -127,6 +95,37 @@ def digits(descriptor: Mapping[str, Any]) -> str:
     if re.fullmatch("sha256:[0-9a-f]{64}", digest) is None:
         raise ImageRefused(f"{digest!r} is not a SHA-256 digest")
     return digest[7:]
+
+
+def _checked(text: bytes, layers: Sequence[Read]) -> Image:
+    config = json.loads(text)
+    digests, built_for = config["rootfs"]["diff_ids"], config.get("architecture") or MACHINE
+    if len(digests) != len(layers) or len(layers) > MOST_LAYERS:
+        raise ImageRefused(f"it has {len(layers)} layers, and digests of {len(digests)}")
+    if built_for != MACHINE:
+        raise ImageRefused(f"it is for {built_for}, and this machine is {MACHINE}")
+    return Image(hashlib.sha256(text).hexdigest(), text, digests, layers)
+
+
+def _chosen(manifests: Sequence[Mapping[str, Any]], wanted: str) -> Mapping[str, Any]:
+    here = {"os": "linux", "architecture": MACHINE}
+    fitting = [each for each in manifests if here.items() <= {**here, **(each.get("platform") or {})}.items()]
+    names = [[str((each.get("annotations") or {}).get(key, "")) for key in NAMES] for each in fitting]
+    return fitting[_position(names, wanted)]
+
+
+def _position(names: Sequence[Sequence[str]], wanted: str) -> int:
+    """The position of the image with the wanted name, or of the only one."""
+    if not names:
+        raise ImageRefused(f"it has no image for linux/{MACHINE}")
+    known = Reference.parsed(wanted)
+    for position, each in enumerate(names):
+        if known and any(name == known.tag or Reference.parsed(name) == known for name in each if name):
+            return position
+    if len({tuple(each) for each in names}) > 1:
+        found = ", ".join(next(filter(None, each), "one without a name") for each in names)
+        raise ImageRefused(f"it has several images ({found}); say which one by NAME=PATH")
+    return 0
 
 
 # ── Folders and archives ─────────────────────────────────────────────────────────────────────────
@@ -141,7 +140,7 @@ def is_image(folder: Path) -> bool:
 def local(path: Path, wanted: str) -> Iterator[Image]:
     """The image of a folder or an archive; with the wanted name, if it has several."""
     if path.is_dir():
-        yield _Files(partial(_beneath, path.resolve())).image(wanted)
+        yield _image_in(partial(_beneath, path.resolve()), wanted)
         return
     with tarfile.open(path, tarinfo=Entry) as archive:
         members: dict[str, tarfile.TarInfo] = {}
@@ -149,59 +148,35 @@ def local(path: Path, wanted: str) -> Iterator[Image]:
             members[member.name.removeprefix("./")] = member
             if len(members) > MOST_FILES:
                 raise ImageRefused(f"it has more than {MOST_FILES:,} files: that is no archive of an image")
-        yield _Files(lambda name: archive.extractfile(members[name])).image(wanted)
+
+        def read(name: str) -> IO[bytes]:
+            file = archive.extractfile(members[name]) if name in members else None
+            if file is None:
+                raise ImageRefused(f"its file {name} is missing")
+            return file
+
+        yield _image_in(read, wanted)
 
 
 def _beneath(folder: Path, name: str) -> IO[bytes]:
     path = (folder / name).resolve()
-    if not path.is_relative_to(folder):
-        raise ImageRefused(f"its file {name} is elsewhere")
+    if not path.is_relative_to(folder) or not path.is_file():
+        raise ImageRefused(f"its file {name} is missing, or elsewhere")
     return path.open("rb")
 
 
-class _Files:
-    def __init__(self, read: Callable[[str], IO[bytes] | None]) -> None:
-        self._read = read
-
-    def image(self, wanted: str) -> Image:
-        if (index := self._small("index.json")) is not None:
-            return image_of(self, json.loads(index), wanted)
-        found = json.loads(self._small("manifest.json") or b"null")
-        if isinstance(found, dict):  # what `skopeo copy` writes to dir:
-            return image_of(self, found)
-        if not isinstance(found, list):
-            raise ImageRefused("it is no image: it has neither index.json nor manifest.json")
-        chosen = found[_position([each.get("RepoTags") or [] for each in found], wanted)]
-        layers = [partial(self._present, name) for name in chosen["Layers"]]
-        return _checked(self._small(chosen["Config"]) or b"", layers)
-
-    def document(self, descriptor: Mapping[str, Any]) -> bytes:
-        name = digits(descriptor)
-        data = self._small(f"blobs/sha256/{name}") or self._small(name) or b""
-        return matching(data, descriptor["digest"])
-
-    def layer(self, descriptor: Mapping[str, Any]) -> IO[bytes]:
-        name = digits(descriptor)
-        return self._open(f"blobs/sha256/{name}") or self._present(name)
-
-    def _open(self, name: str) -> IO[bytes] | None:
+def _image_in(read: Callable[[str], IO[bytes]], wanted: str) -> Image:
+    def either(first: str, second: str) -> IO[bytes]:
         try:
-            return self._read(name)
-        except (KeyError, FileNotFoundError):
-            return None
+            return read(first)
+        except ImageRefused:
+            return read(second)
 
-    def _present(self, name: str) -> IO[bytes]:
-        file = self._open(name)
-        if file is None:
-            raise ImageRefused(f"its file {name} is missing")
-        return file
-
-    def _small(self, name: str) -> bytes | None:
-        file = self._open(name)
-        if file is None:
-            return None
-        with file:
-            data = file.read(LARGEST_DOCUMENT + 1)
-        if len(data) > LARGEST_DOCUMENT:
-            raise ImageRefused(f"its file {name} has over {LARGEST_DOCUMENT:,} bytes")
-        return data
+    found = json.loads(small(either("index.json", "manifest.json")))
+    if isinstance(
+        found, dict
+    ):  # a layout; or a manifest, which `skopeo copy` writes to dir: with parts beside
+        blob = lambda each: either(f"blobs/sha256/{digits(each)}", digits(each))  # noqa: E731
+        return image_of(blob, found, wanted)
+    chosen = found[_position([each.get("RepoTags") or [] for each in found], wanted)]
+    return _checked(small(read(chosen["Config"])), [partial(read, name) for name in chosen["Layers"]])

@@ -1,6 +1,5 @@
 """Unpacks the layers of an image into a folder, and lets nothing in them leave it."""
 
-import errno
 import gzip
 import hashlib
 import os
@@ -10,6 +9,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from posixpath import join, normpath
 from typing import IO, Any
 
 MOST_BYTES, MOST_ENTRIES = 64 * 2**30, 2_000_000
@@ -44,10 +44,10 @@ class Unpacking:
     """
 
     def __init__(self, root: str) -> None:
-        self.root = root
+        self.root = os.path.realpath(root)
         self._room = min(MOST_BYTES, shutil.disk_usage(root).free - SPARE_BYTES)
-        self._entries = 0
-        self._folders: dict[str, tarfile.TarInfo | None] = {}
+        self._entries, self._links = 0, 0
+        self._folders: dict[str, tarfile.TarInfo] = {}
 
     def add(self, file: IO[bytes], digest: str) -> None:
         """Adds a layer, whose uncompressed bytes must have the digest."""
@@ -65,7 +65,7 @@ class Unpacking:
     def finish(self) -> None:
         """Gives folders their modes, which could have kept a plain user from filling them."""
         for path, entry in sorted(self._folders.items(), reverse=True):
-            if _is_folder(path):
+            if _is_folder(path) and os.path.realpath(path) == path:  # no later layer has put a link above it
                 self._settle(path, entry)
 
     def count(self, size: int) -> None:
@@ -74,13 +74,13 @@ class Unpacking:
             raise ImageRefused(f"it is over the limit of {MOST_BYTES:,} bytes, or too large for the disk")
 
     def _put(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, fresh: set[str]) -> None:
-        self._entries += 1
+        self._entries, self._links = self._entries + 1, 0
         if self._entries > MOST_ENTRIES:
             raise ImageRefused(f"it has more than {MOST_ENTRIES:,} files")
         *above, name = _parts(entry.name) or [""]
         if not name or (name.startswith(".wh..wh.") and name != OPAQUE):
             return  # the root itself, or notes of AUFS
-        folder = self._folder(above, entry.name, make=True)
+        folder = self._folder("/".join(above), entry.name, make=True)
         if name == OPAQUE:
             for each in os.listdir(folder):
                 _clear(f"{folder}/{each}", fresh)
@@ -91,92 +91,70 @@ class Unpacking:
             self._make(archive, entry, f"{folder}/{name}")
 
     def _make(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, path: str) -> None:
+        if not entry.isdir() or not _is_folder(path):
+            _remove(path)
         if entry.isdir():
-            if not _is_folder(path):
-                _remove(path)
-                os.mkdir(path, 0o700)
+            os.makedirs(path, 0o700, exist_ok=True)
             self._folders[path] = entry
             return
-        _remove(path)
         if entry.islnk():
             os.link(self._linked(entry), path, follow_symlinks=False)
-        elif entry.issym():
+            return
+        if entry.issym():
             os.symlink(entry.linkname, path)
-            self._own(path, entry)
         elif entry.isreg():
             self._write(archive, entry, path)
         elif entry.isfifo():
             os.mkfifo(path, 0o600)
-            self._settle(path, entry)
-        elif not (entry.ischr() and entry.devmajor in (1, 5) and path.startswith(f"{self.root}/dev/")):
-            # /dev/null and its kind are left out: a sandbox has its own.
+        elif entry.ischr() and entry.devmajor in (1, 5) and path.startswith(f"{self.root}/dev/"):
+            return  # /dev/null and its kind: a sandbox has its own
+        else:
             raise ImageRefused(f"{entry.name} is a device")
+        self._settle(path, entry)
 
     def _write(self, archive: tarfile.TarFile, entry: tarfile.TarInfo, path: str) -> None:
         if entry.issparse() or entry.size > self._room:  # what is not sparse is counted as it is read
             self.count(entry.size)
-        content = archive.extractfile(entry)
-        assert content is not None
+        content: Any = archive.extractfile(entry)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             shutil.copyfileobj(content, file, PIECE)
-        self._settle(path, entry)
 
     def _linked(self, entry: tarfile.TarInfo) -> str:
-        *above, name = _parts(entry.linkname) or [""]
+        above, _, name = entry.linkname.rstrip("/").rpartition("/")
         path = f"{self._folder(above, entry.name, make=False)}/{name}"
-        if not name or not os.path.lexists(path) or _is_folder(path):
-            raise ImageRefused(
-                f"{entry.name} is a link to {entry.linkname}, which is not a file of the image"
-            )
+        if name in ("", ".", "..") or not os.path.lexists(path) or _is_folder(path):
+            raise ImageRefused(f"{entry.name} links to {entry.linkname}, which is not a file of the image")
         return path
 
-    def _folder(self, parts: list[str], name: str, *, make: bool) -> str:
+    def _folder(self, inner: str, name: str, *, make: bool) -> str:
         """The folder that a path leads to, as programs in the image see it. Makes what is missing."""
-        done, todo, links = [self.root], [(part, make) for part in reversed(parts)], 0
-        while todo:
-            part, may_make = todo.pop()
-            if part == "..":
-                done.pop()
-                if not done:
-                    raise ImageRefused(f"{name} leaves the image through a link")
-                continue
-            path = "/".join([*done, part])
+        parts, path = _parts(inner), self.root
+        if self._links > MOST_LINKS or len(parts) > DEEPEST:
+            raise ImageRefused(f"{name} is in too many folders, or below too many links")
+        for number, part in enumerate(parts, 1):
+            above, path = path[len(self.root) + 1 :], f"{path}/{part}"
             if os.path.islink(path):
-                links += 1
-                target = os.readlink(path)
-                done = [self.root] if target.startswith("/") else done
-                steps = [step for step in target.split("/") if step not in ("", ".")]
-                todo += [(step, False) for step in reversed(steps)]
-            elif _is_folder(path) or (may_make and not os.path.lexists(path)):
-                self._ensure(path)
-                done.append(part)
-            else:
+                self._links += 1
+                target = normpath(join(above, os.readlink(path))).lstrip("/")
+                beyond = self._folder(target, name, make=False)
+                rest = join(beyond[len(self.root) + 1 :], *parts[number:])
+                return self._folder(rest, name, make=make)
+            if make and not os.path.lexists(path):
+                os.mkdir(path, 0o700)
+                self._folders[path] = Entry()
+                self._folders[path].mode = 0o755
+            elif not _is_folder(path):
                 raise ImageRefused(f"{name} is below {part}, which is not a folder of the image")
-            if links > MOST_LINKS or len(done) + len(todo) > DEEPEST:
-                raise ImageRefused(f"{name} is in too many folders, or below too many links")
-        return "/".join(done)
+        return path
 
-    def _ensure(self, path: str) -> None:
-        if not os.path.lexists(path):
-            os.mkdir(path, 0o700)
-            self._folders[path] = None
-
-    def _settle(self, path: str, entry: tarfile.TarInfo | None) -> None:
-        if entry is None:
-            os.chmod(path, 0o755)
-            return
-        self._own(path, entry)
-        os.chmod(path, entry.mode & (0o1777 if entry.isdir() else 0o777))
-        when = min(max(int(entry.mtime), 0), 2**33)
-        os.utime(path, (when, when))
-
-    def _own(self, path: str, entry: tarfile.TarInfo) -> None:
+    def _settle(self, path: str, entry: tarfile.TarInfo) -> None:
         if os.geteuid() == 0:
-            try:
+            with suppress(OSError):  # the root of a container may have few users to give
                 os.lchown(path, entry.uid, entry.gid)
-            except OSError as error:  # the root of a container may have few users to give
-                if error.errno not in (errno.EINVAL, errno.EPERM):
-                    raise
+        if not entry.issym():
+            os.chmod(path, entry.mode & (0o1777 if entry.isdir() else 0o777))
+            when = min(max(int(entry.mtime), 0), 2**33)
+            os.utime(path, (when, when))
 
 
 class _Checked:
@@ -197,7 +175,7 @@ def _uncompressed(file: IO[bytes], folder: str) -> Iterator[Any]:
     magic = file.read(4)
     file.seek(0)
     if magic[:2] == GZIP:
-        yield gzip.GzipFile(fileobj=file)
+        yield gzip.GzipFile(fileobj=file, mode="rb")
     elif magic == ZSTD:
         if shutil.which("zstd") is None:
             raise ImageRefused("a layer needs zstd, which is not installed: sudo apt-get install zstd")
