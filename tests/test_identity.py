@@ -114,6 +114,7 @@ def kept(run: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_run_remembers_version_and_hash_and_so_do_its_episodes_and_exports(
     ors: Ors, site: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from tests.server.test_description import Box, Shelf
 from tests.support.commands import Done, run
 from tests.support.live_server import serving
 
+pytestmark = pytest.mark.long
 TARGET = f"{Path(__file__).parents[2] / 'server' / 'test_description.py'}:Shelf"
 PROSE = "# The shelf\n\nMine.\n\n<!-- ors card: shelf -->\n<!-- /ors card -->\n\nAlso mine: | train | 9 |\n"
 
@@ -39,7 +40,7 @@ def test_a_card_is_written_between_its_comments_and_is_true(readme: Path) -> Non
         "| found | Whether it was found. |",
         "| height | 3 by default |",
         "| secrets | library_card |",
-        "| sandbox | no |",
+        "| sandbox | none |",
     ):
         assert line in written.splitlines()
     done = card(readme, "--check")
@@ -93,7 +94,7 @@ def test_a_server_has_a_card_for_each_environment(tmp_path: Path) -> None:
         for name in ("box", "shelf"):
             assert card(readme, "--env", name, "--check", where=url).code == 0
     assert readme.read_text().startswith("# box\n\n<!-- ors card: box -->\n")
-    assert "| memory | 64 MB |" in readme.read_text()
+    assert "| sandbox | 64 MB, with network |" in readme.read_text()
     readme.write_text(readme.read_text().replace("<!-- /ors card -->", ""))
     done = card(readme)
     assert (done.code, done.err.count("\n")) == (2, 1)

@@ -69,31 +69,25 @@ def _parts(text: str, name: str, readme: Path) -> tuple[str, str, str]:
 
 
 def _sections(told: Mapping[str, Any]) -> Sections:
-    needs, bounds = told["needs"], told["reward_range"]
-    tools = [*told["tools"], *([told["terminal_tool"]] if told["terminal_tool"] else ())]
+    bounds, needs, package = told["reward_range"], told["needs"], {"licence": told["license"]}
+    package["authors"] = ", ".join(told["authors"])
+    tools = [*told["tools"], *filter(None, [told["terminal_tool"]])]
     kinds = ((tools, ""), (told["task_tools"], " (some tasks)"))
-    box = {"network": _yes(needs["network"]), "memory": f"{(needs['memory'] or 0) / 2**20:g} MB"}
+    total = {"total": f"{bounds[0]:g} to {bounds[1]:g}"} if bounds else {}
     parameters = told.get("parameters", {}).get("schema", {}).get("properties", {})
+    box = f"{(needs['memory'] or 0) / 2**20:g} MB, {'with' if needs['network'] else 'no'} network"
     found: dict[str, dict[str, str | None]] = {
-        "Tasks": {one["name"]: _count(one.get("num_tasks")) for one in told["splits"]},
-        "Tools": {one["name"]: (one["description"] or "") + kind for all, kind in kinds for one in all},
-        "Rewards": {
-            **({"total": f"{bounds[0]:g} to {bounds[1]:g}"} if bounds else {}),
-            **told["reward_components"],
-        },
+        "Tasks": {each["name"]: _count(each.get("num_tasks")) for each in told["splits"]},
+        "Tools": {each["name"]: (each["description"] or "") + kind for all, kind in kinds for each in all},
+        "Rewards": {**total, **told["reward_components"]},
         "Parameters": {name: _parameter(schema) for name, schema in parameters.items()},
         "Needs": {
             "secrets": ", ".join(told["required_secrets"]) or "none",
-            "sandbox": _yes(needs["sandbox"]),
-            **(box if needs["sandbox"] else {}),
+            "sandbox": box if needs["sandbox"] else "none",
         },
-        PACKAGE: {"licence": told["license"] or "", "authors": ", ".join(told["authors"])},
+        PACKAGE: {name: text for name, text in package.items() if text},
     }
-    return {title: rows for title, rows in found.items() if any(text != "" for text in rows.values())}
-
-
-def _yes(value: bool | None) -> str:
-    return "yes" if value else "no"
+    return {title: rows for title, rows in found.items() if rows}
 
 
 def _count(tasks: int | None) -> str | None:
