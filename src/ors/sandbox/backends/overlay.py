@@ -6,12 +6,10 @@ folders: programs can add files there, and replace or delete those that are ther
 """
 
 import ctypes
-import json
+import marshal
 import os
-import signal
 import stat
 import sys
-from contextlib import suppress
 
 SCRATCH = "/sys"
 """Where the parts are put together: every host has this folder, and nobody keeps a root in it."""
@@ -19,6 +17,7 @@ ROOT, CHANGES = f"{SCRATCH}/root", f"{SCRATCH}/changes"
 DEEP = "/usr/local"
 """The folder of a foreign root that is given at any depth: pip installs here."""
 SMALL = 1 << 16
+KILL, STOP = 9, 19  # a module less takes milliseconds less
 NEW_MOUNTS, NEW_USERS, PRIVATE = 0x20000, 0x10000000, 0x44000
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 CLONED, AT_CWD, EMPTY_PATH, FROM_FD, MAP_IDS = 0x80001, -100, 0x1000, 4, 0x100000
@@ -61,7 +60,7 @@ def mapped(lower: str, target: str, user: int, owner: int) -> None:
     child = os.fork()
     if child == 0:
         libc.unshare(NEW_USERS)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        os.kill(os.getpid(), STOP)
     os.waitpid(child, os.WUNTRACED)
     try:
         others = f"{owner + 1} {user + owner + 5} 65535\n" + (f"0 {user + 4} {owner}\n" if owner else "")
@@ -69,7 +68,7 @@ def mapped(lower: str, target: str, user: int, owner: int) -> None:
             write(f"/proc/{child}/{kind}_map", f"{owner} {user} 1\n{others}")
         users = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, KILL)
         os.waitpid(child, 0)
     tree = checked(libc.syscall(OPEN_TREE, AT_CWD, lower.encode(), CLONED | os.O_CLOEXEC), lower)
     wanted = (ctypes.c_uint64 * 4)(MAP_IDS, 0, 0, users)
@@ -109,9 +108,16 @@ def cover(number: int, name: str, lower: str, user: int, owner: int, hidden: lis
     escaped = lower.translate({ord(each): f"\\{each}" for each in "\\:,"})
     mount("overlay", ROOT + name, f"lowerdir={escaped},upperdir={upper},workdir={work},userxattr")
     for path in hidden:
-        with suppress(OSError):  # Linux 6.6 and newer
-            os.mkdir(ROOT + path)
-            own(ROOT + path, user)
+        remake(ROOT + path, user)
+
+
+def remake(folder: str, user: int) -> None:
+    """Makes a hidden folder again, for what programs put there. It needs Linux 6.6."""
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return
+    own(folder, user)
 
 
 def give_homes(user: int) -> None:
@@ -135,7 +141,7 @@ def own(path: str, user: int) -> None:
 
 
 def main() -> None:
-    layers, options, user, hidden = json.loads(sys.argv[1])
+    layers, options, user, hidden = marshal.loads(bytes.fromhex(sys.argv[1]))
     try:
         owners = [os.stat(lower or "/").st_uid for lower in layers.values()]
         enter(os.getuid(), os.getgid())  # where unknown users look like nobody

@@ -1,6 +1,6 @@
 """The files that programs see, as arguments of bubblewrap."""
 
-import json
+import marshal
 import os
 import sys
 import sysconfig
@@ -50,8 +50,8 @@ def overlaid(spec: SandboxSpec, user: int | None) -> list[str]:
         return []
     size = f"size={spec.sizes['/']},nr_inodes={spec.inodes},mode=0755"
     hidden = [] if spec.rootfs else _hidden()
-    what = json.dumps([layers(spec), size, os.getuid() if user is None else user, hidden])
-    return [sys.executable, "-I", "-S", overlay.__file__, what]
+    what = marshal.dumps([layers(spec), size, os.getuid() if user is None else user, hidden])
+    return [sys.executable, "-I", "-S", overlay.__file__, what.hex()]
 
 
 def root_arguments(spec: SandboxSpec, put: Callable[[bytes], int]) -> list[str]:
