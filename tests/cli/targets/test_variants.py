@@ -85,8 +85,14 @@ def test_a_run_is_not_resumed_with_other_parameters(tmp_path: Path) -> None:
     done = run("eval", "--resume", "run", "--set", "difficulty=5", cwd=tmp_path)
     assert (done.code, refusal in done.err) == (2, True), done.err
     with running("serve", SUMS, "--port", "0", cwd=tmp_path) as server:  # the default is another value
-        done = run("eval", "--resume", "run", server.url(), cwd=tmp_path)
+        url = server.url()
+        done = run("eval", "--resume", "run", url, cwd=tmp_path)
+        assert (
+            run(*words[:3], "--out", "at-url", "--json", url, cwd=tmp_path).json["config"]["settings"] == []
+        )
+        again = run("eval", "--resume", "at-url", "--set", "difficulty=5", cwd=tmp_path)
     assert (done.code, refusal in done.err) == (2, True), done.err
+    assert (again.code, "--set needs a TARGET" in again.err) == (2, True), again.err
     (tmp_path / "pyproject.toml").write_text('[tool.ors]\nset = ["difficulty=6"]\n')
     assert run("eval", "--resume", "run", cwd=tmp_path).code == 0  # it has options of its own
     assert json.loads((tmp_path / "run/run.json").read_text()) == before

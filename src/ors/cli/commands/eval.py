@@ -26,7 +26,7 @@ from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, roots
-from ors.cli.targets.variants import given_settings, parameters, words
+from ors.cli.targets.variants import SET_AT_START, given_settings, parameters, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
@@ -116,7 +116,7 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     return EvalPlan(
         target=where,
         environment=given["env"],
-        settings=tuple(given_settings()),
+        settings=() if as_url(where) else tuple(given_settings()),
         model=given["model"],
         base_url=given["base_url"],
         model_options=_model_options(given),
@@ -156,9 +156,12 @@ def _resumed_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         plan = EvalPlan.from_json(read_run(folder).info.config, shown_path(folder))
     except RunError as error:
         raise WrongUsage(str(error)) from None
+    target = where or plan.target
+    if as_url(target) and typed("settings"):
+        raise WrongUsage(SET_AT_START)
     return replace(
         plan,
-        target=where or plan.target,
+        target=target,
         settings=tuple(given_settings()) if typed("settings") else plan.settings,
         base_url=given["base_url"] or plan.base_url,
         retries=given["retries"] if typed("retries") else plan.retries,

@@ -21,7 +21,7 @@ from ors.cli.errors import WrongUsage
 from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import SETTINGS, parameters
+from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
 from ors.client import Environment, Session
 from ors.errors import SessionLost
 
@@ -41,7 +41,7 @@ class Command(click.Command):
         """Keeps `--set` for `environments` and `served`, which all TARGETs come to."""
         settings = ctx.meta[SETTINGS] = ctx.params.pop("settings", ())
         if settings and as_url(ctx.params.get("where") or "") and typed("settings"):
-            raise WrongUsage("--set needs a TARGET: the parameters of a server are set where it is started")
+            raise WrongUsage(SET_AT_START)
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

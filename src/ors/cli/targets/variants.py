@@ -12,6 +12,7 @@ from ors.cli.errors import WrongUsage
 from ors.errors import InvalidEnvironment
 
 F = TypeVar("F", bound=Callable[..., Any])
+SET_AT_START = "--set needs a TARGET: the parameters of a server are set where it is started"
 SETTINGS = "ors.settings"
 """Where the context of a command keeps what `--set` has given."""
 
