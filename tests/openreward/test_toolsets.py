@@ -13,6 +13,7 @@ from ors.errors import ToolError
 from ors.openreward.hosting import Hosting
 from ors.openreward.sandboxes import AsyncOpenReward
 from ors.openreward.settings import SandboxSettings
+from ors.openreward.spreadsheets import ExcelToolset
 from ors.openreward.toolsets import CLIToolset, Edit, Todo, WebToolset
 from ors.types import ToolOutput
 
@@ -65,6 +66,15 @@ async def test_a_command_that_fails_or_takes_too_long_says_so(cli: CLIToolset) -
     assert text(late).endswith("[command hit the time limit and was killed]")
     assert late.metadata is not None
     assert late.metadata["timed_out"] is True
+
+
+async def test_spreadsheets_are_the_work_of_the_python_in_the_sandbox(cli: CLIToolset) -> None:
+    excel = ExcelToolset(cli.env)
+    await cli.write("a.csv", 'one,"two, 2"\nthree,four\nfive,six')
+    read = await excel.excel_read_csv("/workspace/src/a.csv", max_rows=2)
+    assert read.metadata == {"data": [["one", "two, 2"], ["three", "four"]]}
+    failed = await excel.excel_list_tabs_in_spreadsheet("/workspace/src/missing.xlsx")
+    assert text(failed).startswith(("Error: FileNotFoundError:", "Error: ModuleNotFoundError:"))
 
 
 async def test_a_list_of_things_to_do_is_kept(cli: CLIToolset) -> None:

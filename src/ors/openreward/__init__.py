@@ -56,7 +56,10 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         **_TYPES,
         **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
     },
-    "openreward.toolsets": _at("ors.openreward.toolsets", "CLIToolset Toolset WebToolset"),
+    "openreward.toolsets": {
+        **_at("ors.openreward.toolsets", "CLIToolset Toolset WebToolset"),
+        "ExcelToolset": "ors.openreward.spreadsheets",
+    },
     "openreward.api": {},
     "openreward.api.environments": {},
     "openreward.api.environments.types": _BLOCKS,

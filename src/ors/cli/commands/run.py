@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,7 @@ from ors.cli.options.listening import Access
 from ors.cli.options.serving import Inherited, Workers, check_processes
 from ors.cli.options.shared import TARGET, Command, given, options, typed
 from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
-from ors.client import ORS
+from ors.client import ORS, Environment
 from ors.errors import ORSError
 from ors.openreward import Names
 from ors.openreward.sandboxes import AsyncOpenReward
@@ -39,18 +40,21 @@ class Running(Serving):
         threading.Thread(target=self._look_for_tasks, args=(urls[0],), daemon=True).start()
 
     def _look_for_tasks(self, url: str) -> None:
-        """Says so if an environment has no tasks at all."""
         local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
+        with suppress(ORSError), ORS(local, next((key.secret for key in self.keys), None)) as client:
+            for env in map(client.environment, client.list_environments()):
+                if lacks := self._lacks(env):
+                    click.echo(lacks, err=True)
+        self.sought.stop()
+
+    def _lacks(self, env: Environment) -> str:
+        """What to say of an environment without any task."""
         try:
-            with ORS(local, next((key.secret for key in self.keys), None)) as client:
-                for env in map(client.environment, client.list_environments()):
-                    if not any(env.num_tasks(split) for split in env.list_splits()):
-                        click.echo(f"{env.name} has 0 tasks in all splits{self.sought.told()}", err=True)
+            some = any(env.num_tasks(split) for split in env.list_splits())
         except ORSError as error:  # the banner and the log say what is wrong
-            if further := self.sought.hint(str(error)):
-                click.echo(f"{clean(str(error))}{further}", err=True)
-        finally:
-            self.sought.stop()
+            hint = self.sought.hint(str(error))
+            return hint and f"{env.name}: {clean(str(error))}{hint}"
+        return "" if some else f"{env.name} has 0 tasks in all splits{self.sought.told()}"
 
 
 @dataclass(frozen=True)
