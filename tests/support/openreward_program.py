@@ -47,6 +47,9 @@ class Capitals(Environment):  # type: ignore[misc]
             blocks=[TextBlock(text="Done.")], metadata={"right": right}, reward=float(right), finished=True
         )
 
+    async def teardown(self) -> None:
+        Path("ended").touch()
+
     @terminal
     @tool
     async def said(self, params: Answer) -> ToolOutput:

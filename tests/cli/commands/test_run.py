@@ -6,12 +6,13 @@ import shutil
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from ors.client import ORS, Options
-from ors.errors import AuthenticationError, BadRequest, ServerFailed, Unavailable
+from ors.errors import AuthenticationError, BadRequest, ORSError, ServerFailed, Unavailable
 from tests.support import SUPPORT
 from tests.support.commands import Running, run, running
 from tests.support.waiting import wait_until
@@ -65,9 +66,22 @@ def test_a_program_plays_to_a_reward_with_a_folder_as_its_data(server: Running) 
     assert played(url, "said") == (1.0, True)
     with ORS(url) as client, pytest.raises(BadRequest, match="openai_api_key"):  # which its source requires
         client.environment("capitals").session(split="train", index=0).start()
-    done = server.stop()
-    assert (done.code, "shutting down" in done.err) == (0, True)
     assert not os.path.exists("/orwd_data")
+
+
+@needs_bwrap
+def test_a_signal_reaches_the_server_in_the_mount_namespace_which_ends_its_sessions(
+    server: Running, folder: Path
+) -> None:
+    with (
+        suppress(ORSError),
+        ORS(server.url(), options=AT_ONCE) as client,
+        client.environment("capitals").session(split="train", index=0, secrets=SECRETS) as session,
+    ):
+        session.get_prompt()
+        assert not (folder / "ended").exists()
+        assert server.stop().code == 0
+    assert (folder / "ended").exists()
 
 
 @needs_bwrap
