@@ -87,7 +87,10 @@ def client(url: str) -> Iterator[Client]:
 def test_a_command_has_one_stream_of_output_its_status_and_its_limits(client: Client) -> None:
     assert client.run("echo out; echo err >&2; exit 3") == (3, "out\nerr\n", False)
     assert client.run("cat; kill -9 $$") == (137, "", False)  # standard input is at its end
-    assert client.run("echo begun; sleep 60", timeout_s=0.3) == (124, "begun\n", True)
+    late = [client.run("echo begun; sleep 60", timeout_s=0.3)]
+    while late[-1][1] == "":  # a busy machine takes longer to begin
+        late.append(client.run("echo begun; sleep 60", timeout_s=0.3 * 2 ** len(late)))
+    assert (late[-1], {each[::2] for each in late}) == ((124, "begun\n", True), {(124, True)})
     # It is not killed for what it prints: the agent's next commands rely on what it does afterwards.
     assert client.run("yes | head -c 300000; echo -n whole > /workspace/mark", max_bytes=4) == (
         0,
