@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import os
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -166,10 +166,9 @@ class SandboxesAPI:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._sandbox, name)
-        return partial(self._run, value) if inspect.iscoroutinefunction(value) else value
-
-    def _run(self, method: Callable[..., Coroutine[Any, Any, Any]], *args: Any, **named: Any) -> Any:
-        return self._portal.run(partial(method, *args, **named))
+        if not inspect.iscoroutinefunction(value):
+            return value
+        return lambda *args, **named: self._portal.run(partial(value, *args, **named))
 
     def close(self) -> None:
         """Ends the sandbox and the event loop."""
