@@ -14,8 +14,7 @@ __all__ = ["serve"]
 def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
     """Serves an environment with these parameters while this process lives: the `base_url` of an adapter.
 
-    `target` is what `ors serve` takes, such as the name of an installed environment. It is served by a child
-    process on this machine; the same arguments again return the same URL.
+    `target` is what `ors serve` takes, such as an installed name. The same arguments return the same URL.
 
     Raises:
         ValueError: it cannot be served; standard error says why.

@@ -24,13 +24,7 @@ def difficulty_rows(run: Run, skipped: list[str]) -> Iterator[dict[str, Any]]:
             skipped.append(f"{task.label}: the run does not have the content of this task")
             continue
         scores = [entry.score or 0.0 for entry in entries]
-        yield {
-            "task": task_hash(spec),
-            "environment": task.environment,
-            "split": task.split,
-            "index": task.index,
-            "attempts": len(scores),
-            "mean": fmean(scores),
-            "variance": pvariance(scores),
-            "length": fmean(entry.turns or entry.calls for entry in entries),
-        }
+        where = {"environment": task.environment, "split": task.split, "index": task.index}
+        rewards = {"attempts": len(scores), "mean": fmean(scores), "variance": pvariance(scores)}
+        length = fmean(entry.turns or entry.calls for entry in entries)
+        yield {"task": task_hash(spec), **where, **rewards, "length": length}
