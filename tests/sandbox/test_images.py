@@ -51,7 +51,7 @@ LAYERS = [
         *(entry("opt/changed", b"two", mode=0o600), entry("opt/.wh.gone", b"")),
         # An opaque white-out empties what is below, wherever it stands in its layer.
         *(entry("opt/emptied/both"), entry("opt/emptied/both/new", b"new")),
-        entry("opt/emptied/.wh..wh..opq", b""),
+        *(entry("opt/emptied/empty"), entry("opt/emptied/.wh..wh..opq", b"")),
         *(entry("opt/emptied/new", b"new"), entry("opt/file-then-folder")),
         entry("opt/folder-then-file", b"y"),
         *(entry("opt/locked/late", b"late"), entry("bin/through-a-link", b"here")),
@@ -67,6 +67,7 @@ EXPECTED = {
     "opt/emptied": ("folder", "0o755"),
     "opt/emptied/both": ("folder", "0o755"),
     "opt/emptied/both/new": ("file", "0o644", b"new"),
+    "opt/emptied/empty": ("folder", "0o755"),
     "opt/emptied/new": ("file", "0o644", b"new"),
     "opt/file-then-folder": ("folder", "0o755"),
     "opt/folder-then-file": ("file", "0o644", b"y"),

@@ -138,7 +138,9 @@ class ImageFlags:
     def tell(self) -> None:
         """Lets this process and those that it starts find the images."""
         if self.image:
-            os.environ["ORS_IMAGES"] = "\n".join(map("=".join, self.images.items()))
+            from ors.sandbox.images import VARIABLE
+
+            os.environ[VARIABLE] = "\n".join(map("=".join, self.images.items()))
 
 
 def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:

@@ -12,7 +12,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import normpath
@@ -72,11 +72,10 @@ async def rooted(spec: SandboxSpec) -> SandboxSpec:
 
 def known(name: str) -> bool:
     """Whether an image is on this machine: its name is mapped to a path or is one, or it was pulled."""
-    try:
+    with suppress(ImageRefused):
         place = _place(name)
-    except ImageRefused:
-        return False
-    return place.exists() if isinstance(place, Path) else _cached(str(place)) is not None
+        return place.exists() if isinstance(place, Path) else _cached(str(place)) is not None
+    return False
 
 
 def root_of(name: str, tell: Tell = lambda *_: None, *, anew: bool = False) -> Root:
@@ -90,7 +89,7 @@ def root_of(name: str, tell: Tell = lambda *_: None, *, anew: bool = False) -> R
     try:
         place = _place(name)
         if isinstance(place, Path) and place.is_dir() and not is_image(place):
-            return Root(place)
+            return Root(place.resolve())
         stamp = _stamp(place, name) if isinstance(place, Path) else str(place)
         if anew or _cached(stamp) is None:
             _add(place, name, stamp, tell, anew)
@@ -131,13 +130,9 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or own) / "ors" / "images"
 
 
-def _name_file(stamp: str) -> Path:
-    return folder() / "names" / hashlib.sha256(stamp.encode()).hexdigest()
-
-
 def _cached(stamp: str) -> Root | None:
-    known = _name_file(stamp)
-    root = folder() / "roots" / (known.read_text() if known.exists() else "")
+    named = folder() / "names" / _hashed(stamp)
+    root = folder() / "roots" / (named.read_text() if named.exists() else "")
     if not (root / "config.json").is_file():
         return None
     told = json.loads((root / "config.json").read_bytes()).get("config") or {}
@@ -148,15 +143,15 @@ def _cached(stamp: str) -> Root | None:
 
 
 def _add(place: Path | Reference, name: str, stamp: str, tell: Tell, anew: bool) -> None:
-    home, known = folder(), _name_file(stamp)
-    _made(known.parent)
-    with _locked(known):
+    home = folder()
+    named = _made(home / "names") / _hashed(stamp)
+    with _locked(named):
         if not anew and _cached(stamp) is not None:  # another process was faster
             return
         source = local(place, name) if isinstance(place, Path) else pulled(place, _made(home / "blobs"), tell)
         with source as image:
             _unpack(image, _made(home / "roots"), _made(home / "locks") / image.id)
-        known.write_text(image.id)
+        named.write_text(image.id)
 
 
 def _unpack(image: Image, roots: Path, lock: Path) -> None:
@@ -177,6 +172,10 @@ def _unpack(image: Image, roots: Path, lock: Path) -> None:
         except BaseException:
             _discard(making)
             raise
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _made(path: Path) -> Path:

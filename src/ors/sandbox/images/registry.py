@@ -122,9 +122,7 @@ class _Registry:
                     return self._get(path, headers, again=False)
                 if error.code >= 500 or error.code == 429:
                     raise OSError(f"it answers {error.code} {error.reason}") from None
-                why = (
-                    "has no such image" if error.code == 404 else f"refuses it ({error.code} {error.reason})"
-                )
+                why = "has no such image" if error.code == 404 else f"answers {error.code} {error.reason}"
                 raise ImageRefused(f"{self._host} {why}; only public images can be pulled") from None
 
     def _asked(self, challenge: str) -> str:
