@@ -121,7 +121,7 @@ async def test_rewards_in_json_go_before_text_and_tests_without_a_reward_fail(tm
     ("changed", "why"),
     [
         (
-            {"environment__Dockerfile": "FROM x\nRUN apt-get install y\n"},
+            {"environment__Dockerfile": "FROM --platform=linux/amd64 x\nRUN apt-get install y\n"},
             "hello: .* says 'RUN apt-get install y'",
         ),
         ({"environment__Dockerfile": "FROM x AS y\nFROM z\nCOPY --from=y a b\n"}, "says 'FROM z'"),
@@ -138,7 +138,9 @@ def test_what_a_sandbox_cannot_do_is_refused_by_name(
     with pytest.raises(InvalidEnvironment, match=why):
         cls.list_splits()
     if "RUN" in why:
-        assert cls.configured(image="/srv/built.tar").list_splits() == ["test"]
+        built: Any = cls.configured(image="/srv/built.tar")
+        assert built.list_splits() == ["test"]
+        assert built._task({"task": "hello"}).spec("none").image == "/srv/built.tar"
         task(tmp_path, "other")
         (both,) = library_environments(f"harbor:{tmp_path}")
         assert both.list_tasks("test") == [{"task": "other"}]

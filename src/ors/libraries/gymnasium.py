@@ -13,8 +13,8 @@ from gymnasium import spaces
 from pydantic import ConfigDict
 
 from ors.environment import tool
-from ors.errors import InvalidEnvironment, ToolError
-from ors.libraries.seeded import Seeded, subclass
+from ors.errors import ToolError
+from ors.libraries.seeded import Seeded, seed_of, subclass
 from ors.types import Block, ImageBlock, ListToolsOutput, TextBlock, ToolOutput, ToolSpec
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -69,8 +69,7 @@ class Gym(Seeded):
 
     def setup(self) -> None:
         self._env = self._made(self._frames)
-        self._env.action_space.seed(self.seed)
-        observation, _ = self._env.reset(seed=self.seed)
+        observation, _ = self._env.reset(seed=seed_of(self.task_spec))
         self._first = self._shown(observation)
 
     def teardown(self) -> None:
@@ -87,7 +86,7 @@ class Gym(Seeded):
         """Take one action."""
         try:
             taken = _cast(self._env.action_space, action)
-        except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        except (TypeError, ValueError, OverflowError):
             taken = None
         if taken is None or not self._env.action_space.contains(taken):
             raise ToolError(f"{action!r:.200} is not an action of {self._env.action_space}")
@@ -136,21 +135,11 @@ def _schema(space: Any) -> dict[str, Any]:
             for length in reversed(space.shape):
                 made = {"type": "array", "items": made, "minItems": length, "maxItems": length}
             return made
-        case spaces.Dict():
-            parts = {str(name): _schema(each) for name, each in space.spaces.items()}
-            return {"type": "object", "properties": parts, "required": list(parts)}
-        case spaces.Tuple():
-            each = [_schema(part) for part in space.spaces]
-            return {"type": "array", "items": {"anyOf": each}, "minItems": len(each), "maxItems": len(each)}
-    raise InvalidEnvironment(f"actions of {space} cannot be written as JSON")
+    raise ValueError(f"its actions are of the kind {type(space).__name__}")
 
 
 def _cast(space: Any, value: Any) -> Any:
     """A value as the space has it; an action of another type would be refused."""
-    if isinstance(space, spaces.Dict):
-        return {name: _cast(each, value[name]) for name, each in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_cast(each, part) for each, part in zip(space.spaces, value, strict=True))
     if isinstance(space, spaces.Text):
         return value
     made = numpy.asarray(value, dtype=space.dtype)

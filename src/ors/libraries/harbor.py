@@ -9,7 +9,6 @@ import shlex
 import tarfile
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
@@ -53,6 +52,8 @@ class Task:
     env: dict[str, str] = field(default_factory=dict)
     copies: list[tuple[Path, str]] = field(default_factory=list)
     """Files and folders of the Dockerfile's folder, each with its path in the sandbox."""
+    built: bool = False
+    """Whether the image has all that the Dockerfile adds."""
 
     @classmethod
     def read(cls, folder: Path, image: str | None) -> "Task":
@@ -65,28 +66,28 @@ class Task:
             about = tomllib.loads((folder / "task.toml").read_text())
         except (OSError, ValueError) as error:
             raise InvalidEnvironment(f"{folder}/task.toml cannot be read: {error}") from None
-        task, place = cls(folder, about), about.get("environment", {})
-        ready = image or place.get("docker_image")
+        place = about.get("environment", {})
+        image = image or place.get("docker_image")
+        task = cls(folder, about, image or "", built=bool(image))
         if about.get("steps") or list((folder / "environment").glob("docker-compose.y*ml")):
             raise InvalidEnvironment(f"{folder.name}: tasks of several steps or containers cannot be played")
         if (dockerfile := folder / "environment" / "Dockerfile").exists():
             for word, rest in _instructions(dockerfile.read_text()):
-                task._follow(word, rest, built=bool(ready))
-        task.image = ready or task.image
+                task._follow(word, rest)
         task.workdir = place.get("workdir") or (task.workdir if task.workdir != "/" else WORKDIR)
         return task
 
-    def _follow(self, word: str, rest: str, *, built: bool) -> None:
-        if word == "FROM" and not self.image and "--" not in rest:
-            self.image = rest.split()[0]
+    def _follow(self, word: str, rest: str) -> None:
+        if word == "FROM" and not self.image:
+            self.image = next(each for each in rest.split() if not each.startswith("--"))
         elif word == "WORKDIR" and "$" not in rest:
             self.workdir = normpath(join(self.workdir, rest.strip('"')))
         elif word == "ENV":
             pairs = shlex.split(rest) if "=" in rest.split()[0] else [rest.replace(" ", "=", 1)]
             self.env |= dict(each.split("=", 1) for each in pairs)
         elif word == "COPY" and "--from" not in rest and "<<" not in rest and "[" not in rest:
-            self.copies += [] if built else self._copied(shlex.split(rest))
-        elif not built and word not in WITHOUT_EFFECT:
+            self.copies += [] if self.built else self._copied(shlex.split(rest))
+        elif not self.built and word not in WITHOUT_EFFECT:
             what = f"{word} {rest}".split("\n")[0][:60]
             how = "set the parameter image to one that has been built"
             raise InvalidEnvironment(f"{self.folder.name}: its Dockerfile says {what!r}: {how}")
@@ -103,7 +104,7 @@ class Task:
 
     def spec(self, network: Literal["none", "host"]) -> SandboxSpec:
         # Without the image that FROM names, the host's own root stands for it.
-        image = self.image if known(self.image) else None
+        image = self.image if self.built or known(self.image) else None
         memory = int(self.about.get("environment", {}).get("memory_mb") or MEMORY_MB) * MB
         place: Any = {"image": image, "workdir": self.workdir, "network": network}
         return SandboxSpec(writable=True, env=self.env, memory=memory, processes=512, **place)
@@ -129,24 +130,20 @@ class HarborTasks(SandboxEnvironment):
 
     @classmethod
     def list_splits(cls) -> list[str]:
-        refused = []
-        for folder in (folders := _folders(cls.root)):
-            try:
-                Task.read(folder, cls.config.image)
-            except InvalidEnvironment as error:
-                refused.append(error)
-                log.warning("left out: %s", error)
-        if len(refused) == len(folders):
-            raise refused[0]
+        cls.list_tasks("test")  # raises if none can be played
         return ["test"]
 
     @classmethod
     def list_tasks(cls, split: str) -> list[JSONObject]:
         found: list[JSONObject] = []
         for folder in _folders(cls.root):
-            with suppress(InvalidEnvironment):
+            try:
                 Task.read(folder, cls.config.image)
                 found.append({"task": folder.name})
+            except InvalidEnvironment as error:
+                log.warning("left out: %s", refused := error)
+        if not found:
+            raise refused
         return found
 
     @classmethod
@@ -191,9 +188,11 @@ class HarborTasks(SandboxEnvironment):
 
 def _reward(written: bytes) -> float:
     """The reward of a file: a number, or named numbers, of which `reward` counts, or else their mean."""
-    found = json.loads(written)
-    named = found if isinstance(found, dict) else {"reward": found}
-    reward = float(named["reward"] if "reward" in named else sum(named.values()) / len(named))
+    try:
+        reward = float(written)
+    except ValueError:
+        named = json.loads(written)
+        reward = float(named["reward"] if "reward" in named else sum(named.values()) / len(named))
     if not math.isfinite(reward):
         raise ValueError(f"the tests have written the reward {reward}")
     return reward

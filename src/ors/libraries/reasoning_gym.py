@@ -36,7 +36,7 @@ class Dataset(Seeded):
             return data, data[0]
 
     def setup(self) -> None:
-        self._data, self._entry = self._generated(self.seed)
+        self._data, self._entry = self._generated(seed_of(self.task_spec))
 
     def get_prompt(self) -> str:
         return f"{self._entry['question']}\n\n{ASKED}"

@@ -51,10 +51,6 @@ class Seeded(Environment):
     async def get_task(cls, split: str, index: int) -> JSONObject:
         return {"seed": FIRST[split] + index}
 
-    @property
-    def seed(self) -> int:
-        return seed_of(self.task_spec)
-
 
 def subclass(cls: type[Environment], name: str, **attributes: Any) -> Any:
     """A subclass for one environment of a library."""

@@ -14,7 +14,7 @@ from textarena.envs.registration import ENV_REGISTRY
 
 from ors.environment import tool
 from ors.errors import InvalidEnvironment, ToolError
-from ors.libraries.seeded import OwnRandom, Seeded, subclass
+from ors.libraries.seeded import OwnRandom, Seeded, seed_of, subclass
 from ors.models.model import Model
 from ors.providers.messages import AgentMessage, Message, SystemMessage, UserMessage
 from ors.types import TextBlock, ToolOutput
@@ -66,16 +66,17 @@ class Game(Seeded):
 
     async def setup(self) -> None:
         self._model_asked = self._model()
-        self._choices = random.Random(self.seed)
+        self._choices = random.Random(seed_of(self.task_spec))
         self._seen: dict[int, list[Message]] = {}
         self._done = False
         await to_thread(self._begin)
         self._first = await self._until_my_turn()
 
     def _begin(self) -> None:
-        self._random = OwnRandom(self.seed)
+        seed = seed_of(self.task_spec)
+        self._random = OwnRandom(seed)
         with self._random:
-            self._game = self._begun(self.seed)
+            self._game = self._begun(seed)
 
     async def teardown(self) -> None:
         if model := getattr(self, "_model_asked", None):

@@ -74,6 +74,11 @@ async def test_text_frames_have_no_escapes_and_arguments_of_make_are_parameters(
     assert (output.reward, output.finished) == (1.0, True)
 
 
+def test_other_kinds_of_actions_are_refused() -> None:
+    with pytest.raises(ValueError, match="of the kind Dict"):
+        _schema(spaces.Dict(a=spaces.Discrete(2)))
+
+
 class Letters(gymnasium.Env):  # type: ignore[misc]
     """Say a word."""
 
@@ -106,20 +111,14 @@ async def test_words_are_actions_and_pixels_images() -> None:
         (spaces.Box(-1, 1, (2,)), [[0.5, -1], [1, 1]], [[0.5], [2, 0], 0.5, "x", [[0, 0]]]),
         (spaces.MultiDiscrete([2, 3]), [[1, 2]], [[2, 0], [1.5, 0], [1]]),
         (spaces.MultiBinary(2), [[0, 1]], [[0, 2], [0]]),
-        (spaces.Tuple([spaces.Discrete(2), spaces.Text(3)]), [[1, "ab"]], [[1], [1, "abcd"], 1]),
-        (
-            spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1,))}),
-            [{"a": 1, "b": [0.5]}],
-            [{"a": 1}],
-        ),
     ],
 )
 def test_values_of_json_become_actions(space: Any, right: list[Any], wrong: list[Any]) -> None:
-    assert _schema(space)["type"] in ("integer", "array", "object")
+    assert _schema(space)["type"] in ("integer", "array")
     assert all(space.contains(_cast(space, value)) for value in right)
     for value in wrong:
         try:
             made = _cast(space, value)
-        except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        except (TypeError, ValueError, OverflowError):
             continue
         assert made is None or not space.contains(made)
