@@ -12,6 +12,9 @@ from ors.client.transports.base import Broken
 from ors.client.transports.options import Options
 from ors.errors import ORSError, SessionLost, TransportError
 
+JITTER = random.SystemRandom()
+"""Without state: environments may depend on the global random numbers of this process."""
+
 
 class Interruptible:
     """Wraps awaits of the current task: `interrupt(error)`, from any task, makes them raise `error`.
@@ -103,7 +106,7 @@ class KeepAlive:
         """Pings `session` from now on, while it is `kept`."""
         self._ensure_running()
         # Random, so that many sessions opened at once are not all pinged at once.
-        self._schedule(session, self._options.ping_seconds * random.uniform(0.5, 1.0))
+        self._schedule(session, self._options.ping_seconds * JITTER.uniform(0.5, 1.0))
 
     def watch(self, stream: Interruptible) -> None:
         """Interrupts `stream` with `Broken` when its `silent_after` has passed."""

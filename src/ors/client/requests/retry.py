@@ -11,6 +11,8 @@ from ors.client.transports.options import Options
 from ors.errors import TransportError, Unavailable
 
 T = TypeVar("T")
+JITTER = random.SystemRandom()
+"""Without state: environments may depend on the global random numbers of this process."""
 
 
 class Retry:
@@ -49,10 +51,10 @@ class Retry:
         Raises:
             TransportError: `error`, if there is no attempt or no time left.
         """
-        delay = self._delay * random.uniform(0.5, 1.0)
+        delay = self._delay * JITTER.uniform(0.5, 1.0)
         if isinstance(error, Unavailable) and error.retry_after is not None:
             # Random, so that not all clients come back at once.
-            delay = max(delay, error.retry_after * random.uniform(1.0, 1.1))
+            delay = max(delay, error.retry_after * JITTER.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
         self._not_failed = error.with_traceback(None) if _asks_to_wait(error) else None
