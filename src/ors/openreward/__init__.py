@@ -12,8 +12,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-__all__ = ["VERSION", "Names", "NotOffered"]
-
 VERSION = "0.1.167"
 """The release of openreward whose names these are."""
 
