@@ -47,14 +47,8 @@ def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
     return _HEADER.pack(len(payload), kind, number) + payload
 
 
-class Asked(NamedTuple):
-    """A request as a frame carries it."""
-
-    method: str
-    path: str
-    query: bytes
-    headers: dict[bytes, bytes]
-    body: bytes
+Asked = tuple[str, str, bytes, dict[bytes, bytes], bytes]
+"""Method, path, query, headers and body of a request."""
 
 
 def request_frame(number: int, request: Asked) -> bytes:
@@ -103,7 +97,7 @@ def read_request(payload: bytes) -> Asked:
     if _BREAK.search(query):
         raise BadRequest("The request's query contains a line break")
     try:
-        return Asked(method.decode(), path.decode(), query, headers, payload[body_at:])
+        return method.decode(), path.decode(), query, headers, payload[body_at:]
     except UnicodeDecodeError:
         raise BadRequest("The request's path is not UTF-8") from None
 

@@ -108,9 +108,9 @@ def _key_of(base_url: str) -> str | None:
 
 def _transport(base_url: str, options: Options) -> Transport:
     http = http_transport(base_url, options)
-    if not options.multiplex or not isinstance(http, DirectTransport) or isinstance(http, ProxiedTransport):
-        return http
-    return MultiplexedTransport(http, options)
+    return (
+        MultiplexedTransport(http, options) if options.multiplex and type(http) is DirectTransport else http
+    )
 
 
 def http_transport(base_url: str, options: Options | None = None) -> Transport:

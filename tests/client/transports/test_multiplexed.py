@@ -13,7 +13,9 @@ from ors import Limits, Server, ToolOutput, tool
 from ors._protocol import PROMPT, frames
 from ors._protocol.link import AskingEnd
 from ors.client import AsyncORS, AsyncSession, Options, Task
-from ors.client.transports.multiplexed import MultiplexedTransport
+from ors.client.transports import multiplexed
+from ors.client.transports.base import Broken
+from ors.client.transports.multiplexed import Link, MultiplexedTransport
 from ors.errors import AuthenticationError, SessionLost, ToolCallError, ToolFailed, Unavailable
 from tests.attack import link
 from tests.support.cutting_proxy import Cutting, listening
@@ -49,6 +51,11 @@ def options(request: pytest.FixtureRequest) -> Options:
 def links(client: AsyncORS) -> int:
     transport = client._remote(client.base_url).transport
     return len(transport._links) if isinstance(transport, MultiplexedTransport) else 0
+
+
+def link_of(client: AsyncORS) -> Link:
+    (link,) = client._remote(client.base_url).transport._links.values()  # type: ignore[attr-defined]
+    return link  # type: ignore[no-any-return]
 
 
 def lab(client: AsyncORS, key: str = "") -> AsyncSession:
@@ -121,15 +128,17 @@ async def test_a_session_of_another_server_goes_by_http(raw: Raw) -> None:
     network = Cutting(raw.url, share=0)
     with listening(network.serve) as through:
         async with AsyncORS(through) as client, lab(client):
+            before = link_of(client)._number
             async with client.environment("lab").attach(sid) as session:
                 assert (await session.call_tool("echo", {"text": "a"})).blocks[0].text == "a"  # type: ignore[union-attr]
-            assert links(client) == 1
+            assert link_of(client)._number == before
 
 
 async def test_a_long_request_goes_by_http(raw: Raw) -> None:
     async with AsyncORS(raw.url) as client, lab(client) as session:
-        text = "y" * 200_000
+        text, before = "y" * 200_000, link_of(client)._number
         assert (await session.call_tool("echo", {"text": text})).blocks[0].text == text  # type: ignore[union-attr]
+        assert link_of(client)._number == before
 
 
 # ── What it carries ──────────────────────────────────────────────────────────────────────────────
@@ -193,13 +202,20 @@ async def test_limits_hold_on_both_ways(options: Options) -> None:
         )
 
 
-async def test_requests_over_the_limit_of_a_connection_wait_their_turn() -> None:
-    with serving(Server([Lab], limits=Limits(multiplexed=3))) as url:
-        async with AsyncORS(url, options=QUICK) as client:
-            sessions = [lab(client) for _ in range(30)]
-            await asyncio.gather(*(session.start() for session in sessions))
-            assert links(client) == 1
-            await asyncio.gather(*(session.close() for session in sessions))
+def test_requests_over_the_limit_of_a_connection_are_refused() -> None:
+    body = b'{"name":"hold_async","input":{}}'
+    with serving(Server([Lab], limits=Limits(multiplexed=2, grace_seconds=0.1))) as url:
+        raw = Raw(url)
+        sid = raw.session(task={"id": uuid.uuid4().hex}).encode()
+        with link.linked((raw.host, raw.port), link.MULTIPLEXED) as end:
+            for number in (1, 2):
+                end.sendall(link.call(number, b"/lab/call", sid, b"key%d" % number, body))
+            end.sendall(link.request(3, b"POST", b"/ping", [b"x-session-id", sid]))
+            assert link.status([*until(end, 3, 1)][-1][2]) == 503
+            end.sendall(
+                link.frame(link.LEAVE, 1) + link.request(4, b"POST", b"/ping", [b"x-session-id", sid])
+            )
+            assert link.status([*until(end, 4, 1)][-1][2]) == 200
 
 
 # ── An episode in few exchanges ──────────────────────────────────────────────────────────────────
@@ -266,10 +282,11 @@ async def test_what_no_session_asks_for_is_not_asked_ahead(raw: Raw) -> None:
 
 async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
     class Slow(Lab):
-        torn = threading.Event()
+        torn, over = threading.Event(), threading.Event()
 
         def teardown(self) -> None:
-            assert self.torn.wait(20)
+            self.torn.wait(20)
+            self.over.set()
 
     with serving(Server([Slow])) as url:
         async with AsyncORS(url) as client:
@@ -277,7 +294,7 @@ async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
             async with env.session(Task("slow", {})) as session:
                 await session.call_tool("nothing")  # it is set up, and has to be torn down
                 sid = session.sid
-            assert not Slow.torn.is_set()  # nobody has waited for it
+            assert not Slow.over.is_set()  # nobody has waited for it
             with pytest.raises(SessionLost):  # but it has ended
                 await env.attach(sid or "").call_tool("nothing")
             other = await env.session(Task("slow", {})).start()
@@ -382,3 +399,13 @@ async def test_a_link_that_is_always_cut_is_given_up() -> None:
         assert links(client) == 0
     assert len(server.asked("/-/mux")) == 3
     assert len(server.asked("/ping")) == 5
+
+
+async def test_a_link_whose_server_is_silent_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexed, "SILENCE_SECONDS", -1.0)
+    monkeypatch.setattr(multiplexed, "LAST_SECONDS", 0.0)
+    async with scripted(ours=True, script=Lying()) as server, AsyncORS(server.url) as client:
+        remote = client._remote(server.url)
+        await remote.exchange("POST", "/ping", {}, None)  # shows that the server is ours
+        with pytest.raises(Broken):
+            await remote.exchange("POST", "/ping", {}, None)

@@ -5,14 +5,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ors._json import dumps
+from ors._json import dumps, loads
 from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
+from ors._protocol.frames import read_result
 from ors.client.requests.keepalive import Interruptible
 from ors.client.requests.retry import Retry
 from ors.client.requests.server import RemoteServer, read_body
 from ors.client.requests.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
-from ors.client.transports.multiplexed import CallResult
 from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
 
 OnTaskId = Callable[[str], None]
@@ -70,16 +70,16 @@ class PendingCall:
         finally:
             self._keepalive.unwatch(self._wait)
 
-    async def _attempt(self) -> CallReader | CallResult:
+    async def _attempt(self) -> CallReader | bytes:
         self._opened = None
         # Other servers send no byte, not even a ping, while they wait for the environment's setup.
         silence = asyncio.get_running_loop().time() + self._remote.options.heartbeat_seconds
         self._wait.silent_after = silence if self._remote.honours_keys else self._deadline
         links, body = self._remote.links, dumps(self._body)
         told = None if links is None else await links.call(self._path, self._headers, body)
-        if isinstance(told, CallResult):
+        if isinstance(told, bytes):
             if self._on_task_id is not None and self._task_id is None:
-                self._on_task_id(told.task_id)
+                self._on_task_id(read_result(told)[0])
             return told
         response = told or await self._remote.send(CALL.method, self._path, self._headers, body)
         if response.status != 200:
@@ -141,7 +141,7 @@ class PendingCall:
         held = 0.0 if self._opened is None else asyncio.get_running_loop().time() - self._opened
         return held >= self._remote.options.heartbeat_seconds
 
-    def _outcome(self, reader: CallReader | CallResult) -> Any:
+    def _outcome(self, reader: CallReader | bytes) -> Any:
         if isinstance(reader, CallReader) and reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
                 raise SessionLost(reader.error, reason=reader.reason)
@@ -151,6 +151,6 @@ class PendingCall:
                 )
             raise ToolFailed(reader.error or "the tool failed, without saying why", reason=reader.reason)
         try:
-            return reader.value()
+            return loads(read_result(reader)[1]) if isinstance(reader, bytes) else reader.value()
         except ValueError as error:
             raise ToolFailed(f"the result is not valid: {error}") from None

@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self
+from typing import Self
 from urllib.parse import unquote
 
 from ors._json import loads
@@ -30,23 +30,6 @@ SILENCE_SECONDS, LAST_SECONDS = 10.0, 1.0
 MAX_FAILURES = 3
 """Attempts in a row to make a link that may break; then all goes by HTTP."""
 _OF_HTTP = frozenset({API_KEY, "Accept-Encoding", "Content-Type", "User-Agent"})  # sent once, or never
-
-
-class CallResult:
-    """The result of a tool call that ended soon."""
-
-    __slots__ = ("_frame",)
-
-    def __init__(self, frame: bytes) -> None:
-        self._frame = frame
-
-    @property
-    def task_id(self) -> str:
-        return frames.read_result(self._frame)[0]
-
-    def value(self) -> Any:
-        """The result, parsed. Raises ValueError if it is not JSON."""
-        return loads(frames.read_result(self._frame)[1])
 
 
 class MultiplexedTransport:
@@ -76,8 +59,8 @@ class MultiplexedTransport:
             return await self._send_first(method, path, headers, body)
         return await self._http.send(method, path, headers, body)
 
-    async def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Response | CallResult | None:
-        """Sends a tool call; returns its result if that comes first, or None if it must go by HTTP."""
+    async def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Response | bytes | None:
+        """Sends a tool call; returns its result (`read_result`), another answer, or None: HTTP must do it."""
         link = await self._link(headers)
         answer = None if link is None else link.call(path, headers, body)
         if answer is None:
@@ -87,7 +70,7 @@ class MultiplexedTransport:
         except asyncio.CancelledError:
             answer.close()
             raise
-        return CallResult(result) if result is not None else await answer.arrived()
+        return await answer.arrived() if result is None else result
 
     def is_up(self, headers: Mapping[str, str]) -> bool:
         """Whether there is a link for a request with these headers."""
@@ -197,7 +180,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
 
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
         """Sends a request, if it fits into a frame and its session is reached over this link."""
-        if not self._reaches(headers.get(SESSION_ID)):
+        if not self._fits(headers.get(SESSION_ID, self._prefix), body):
             return None
         path, _, query = target.partition("?")
         number = self.next_number()
@@ -207,8 +190,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
                 for name, value in headers.items()
                 if name not in _OF_HTTP
             }
-            asked = frames.Asked(method, unquote(path), query.encode(), given, body)
-            frame = frames.request_frame(number, asked)
+            frame = frames.request_frame(number, (method, unquote(path), query.encode(), given, body))
         except (BadRequest, UnicodeEncodeError):
             return None  # HTTP says what is wrong
         return self._sent(number, frame)
@@ -216,15 +198,15 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
     def call(self, path: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
         """Sends a tool call, as `ask` does."""
         sid = headers[SESSION_ID]
-        if not self._reaches(sid):
+        if not self._fits(sid, body):
             return None
         number = self.next_number()
         named = (unquote(path).encode(), sid.encode("latin-1"), headers[IDEMPOTENCY_KEY].encode())
         return self._sent(number, frames.call_frame(number, *named, body))
 
-    def _reaches(self, sid: str | None) -> bool:
+    def _fits(self, sid: str, body: bytes) -> bool:
         # A proxy may lead links and requests to different servers.
-        return sid is None or sid.startswith(self._prefix)
+        return sid.startswith(self._prefix) and len(body) < frames.LONGEST_OF_CLIENT
 
     def _sent(self, number: int, frame: bytes) -> "Answer | None":
         if len(frame) > frames.LONGEST_OF_CLIENT:

@@ -139,7 +139,7 @@ class LinkClient(AskingEnd, asyncio.Protocol):
         if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
             raise Unavailable("The session's server is overloaded", retry_after=1, reason="limit")
         number = self.next_number()
-        asked = frames.Asked(request.method, request.path, request.query, request.headers, request.body)
+        asked = (request.method, request.path, request.query, request.headers, request.body)
         self.write(frames.request_frame(number, asked))
         self.pending[number] = forwarded
         return number
