@@ -372,12 +372,14 @@ class Lying(Scripted):
             reader._buffer[:0] = first  # type: ignore[attr-defined]
             await super().serve(reader, writer)
             return
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(link.SWITCHED + HELLO)
-        await reader.read(1)
-        writer.write(self.lie)
-        await reader.read()
-        writer.close()
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(link.SWITCHED + HELLO)
+            await reader.read(1)
+            writer.write(self.lie)
+            await reader.read()
+        finally:
+            writer.transport.abort()
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
