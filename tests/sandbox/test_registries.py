@@ -1,8 +1,11 @@
 """Images of registries: tokens, platforms, digests, and downloads that break off."""
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from ors.sandbox.images.sources import Reference
 from tests.support.commands import run, running
 from tests.support.image_files import MACHINE, OCI, MadeImage, docker_files, entry, in_archive, layer, tree
 from tests.support.registry import Front, docker_registry, fronted, push
+from tests.support.waiting import wait_until
 
 LARGE = os.urandom(300_000)
 IMAGE = MadeImage([layer(entry("opt/large", LARGE)), layer(entry("opt/small", b"small"))])
@@ -164,6 +168,26 @@ async def test_what_cannot_be_pulled_is_said_in_one_line(address: str) -> None:
         root_of("127.0.0.1:1/x")
     with pytest.raises(SandboxUnavailable, match="neither a name of an image nor a path"):
         root_of("No Such Name")
+
+
+async def test_a_pull_ends_with_the_one_who_waits_for_it(front: Front, cache: Path) -> None:
+    front.gate.clear()
+    spec = SandboxSpec(backend="bwrap", image=f"{front.address}/team/tool:1")
+    opening = asyncio.ensure_future(open_sandbox(spec))
+    first = json.loads(IMAGE.blobs[IMAGE.manifest["digest"]])["layers"][0]["digest"]
+    large = f"/store/v2/team/tool/blobs/{first}"
+    await asyncio.to_thread(
+        wait_until, lambda: large in [path for path, _, _ in front.seen], "the pull waits"
+    )
+    pulling = [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    front.gate.set()
+    for thread in pulling:
+        await asyncio.to_thread(thread.join)
+    assert list((cache / "roots").iterdir()) == []
+    assert [path for path, _, _ in front.seen][-1] == large  # the other layer was not asked for
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ class Front:
     instead: dict[str, str] = field(default_factory=dict)
     """Manifests that it gives in place of others."""
     login: bool = False
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Layers wait for it."""
     seen: list[tuple[str, str, str]] = field(default_factory=list)
     """Path, Authorization and Range of each request."""
 
@@ -133,6 +135,8 @@ class Front:
     def _layer(self, request: BaseHTTPRequestHandler, path: str) -> None:
         with urllib.request.urlopen(f"http://{self.behind}{path}") as answer:
             data = answer.read()
+        if len(data) > LAYER:
+            self.gate.wait()
         if self.spoil and len(data) > LAYER:
             data = bytes([data[0] ^ 1]) + data[1:]
         asked = request.headers.get("Range", "") if self.ranges else ""
@@ -157,6 +161,7 @@ def _reply(
 @contextmanager
 def fronted(behind: str) -> Iterator[Front]:
     front = Front(behind)
+    front.gate.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -172,5 +177,6 @@ def fronted(behind: str) -> Iterator[Front]:
         try:
             yield front
         finally:
+            front.gate.set()
             server.shutdown()
             thread.join()
