@@ -199,7 +199,7 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
     examples=[
         "ors runs export runs/first --format openai --out sft.jsonl --min-reward 1",
         "ors runs export runs/first --format atif --out trajectories",
-        "ors runs export runs/gold --format difficulty --out difficulty.jsonl",
+        "ors runs export runs/begun --format difficulty --out difficulty.jsonl",
     ],
 )
 @RUN
