@@ -74,7 +74,7 @@ class Server:
         slot: int = 0,
     ) -> None:
         self.limits = limits or Limits()
-        self._classes = list(environments)
+        self._classes = environments
         self._options = {
             "return_errors": return_errors,
             "limits": self.limits,
