@@ -5,19 +5,21 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+import uvloop
 
 from ors import Limits, Server, ToolOutput, tool
 from ors._protocol import PROMPT, frames
 from ors._protocol.link import AskingEnd
-from ors.client import AsyncORS, AsyncSession, Options, Task
+from ors.client import ORS, AsyncORS, AsyncSession, Options, Task
 from ors.client.transports import multiplexed
 from ors.client.transports.base import Broken
 from ors.client.transports.multiplexed import Link, MultiplexedTransport
 from ors.errors import AuthenticationError, SessionLost, ToolCallError, ToolFailed, Unavailable
 from tests.attack import link
+from tests.support import TLS
 from tests.support.cutting_proxy import Cutting, listening
 from tests.support.environments import Lab
 from tests.support.live_server import serving
@@ -303,6 +305,51 @@ async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
             assert (await asyncio.wait([closing], timeout=0.1))[1]
             Slow.torn.set()
             await closing
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Blocking(Lab):
+        blocked, free = threading.Event(), threading.Event()
+
+        @tool
+        async def block(self) -> ToolOutput:
+            """Blocks the server."""
+            self.blocked.set()
+            self.free.wait(20)
+            return ToolOutput("free")
+
+    async def episode(url: str) -> tuple[Link, Link, list[str | None]]:
+        async with AsyncORS(url) as client:
+            env = client.environment("blocking")
+            session, other = [await env.session(Task("blocking", {})).start() for _ in range(2)]
+            running = asyncio.Event()
+            staying = asyncio.create_task(session.call_tool("stay", on_task_id=lambda _: running.set()))
+            await running.wait()
+            first = link_of(client)
+            first.data_received(frames.frame(frames.BYE, 0))  # it stays for the call
+            blocking = asyncio.create_task(other.call_tool("block"))
+            assert await asyncio.to_thread(Blocking.blocked.wait, 20)
+            second = link_of(client)
+            assert None not in (first.fileno(), second.fileno())
+        staying.cancel()
+        blocking.cancel()
+        return first, second, [session.sid, other.sid]
+
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "cert.pem"))
+    files = {"ssl_certfile": str(TLS / "cert.pem"), "ssl_keyfile": str(TLS / "key.pem")} if tls else {}
+    with serving(Server([Blocking]), **files) as url:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            first, second, sids = runner.run(episode(url))
+        Blocking.free.set()
+        assert first is not second
+        assert (first.fileno(), second.fileno()) == (None, None)
+        with ORS(url) as client:
+            for sid in sids:
+                client.environment("blocking").attach(sid or "").close()
 
 
 # ── Nobody holds up the others ───────────────────────────────────────────────────────────────────

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Self
 from urllib.parse import unquote
+from weakref import WeakSet
 
 from ors._json import loads
 from ors._protocol import (
@@ -43,6 +44,7 @@ class MultiplexedTransport:
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
         self._links: dict[str, Link] = {}  # by API key
+        self._made: WeakSet[Link] = WeakSet()  # also those that only finish their last requests
         self._refused: set[str] = set()
         self._ours: bool | None = None
         self._first: asyncio.Future[None] | None = None  # while the first request waits for its answer
@@ -84,9 +86,9 @@ class MultiplexedTransport:
     async def close(self) -> None:
         """Closes all connections. Requests that are still sent, as to delete a session, go by HTTP."""
         self._ours = False
-        links, self._links = self._links, {}
-        for link in links.values():
-            link.close()
+        self._links = {}
+        for link in self._made:
+            link.cut()  # a TLS connection that is closed outlives its event loop
         await self._http.close()
 
     async def _send_first(
@@ -129,6 +131,7 @@ class MultiplexedTransport:
         head = self._http.head("GET", frames.PATHS[frames.CLIENTS], asked, None)
         link = Link(head, self._options.answer_bytes, self._http.buffer)
         await self._http.connected(self._http.with_protocol(loop, link))
+        self._made.add(link)
         try:
             async with asyncio.timeout(self._options.connect_seconds):
                 offered = await link.greeted
@@ -151,6 +154,7 @@ class MultiplexedTransport:
         # A script may call asyncio.run() more than once, and connections end with their loop.
         self._loop = loop
         self._links = {}
+        self._made = WeakSet()
         self._ours = self._first = None
         self._linking = asyncio.Lock()
 
