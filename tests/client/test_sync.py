@@ -156,6 +156,27 @@ session.close()
     assert process.returncode == 0
 
 
+def test_ctrl_c_that_does_not_wake_the_waiting_thread_is_seen(raw: Raw) -> None:
+    # As one that comes just before the thread begins to wait.
+    key = uuid.uuid4().hex
+    code = """
+import signal
+try:
+    interrupt = lambda _: signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    session.call_tool("hold_async", on_task_id=interrupt)
+except KeyboardInterrupt:
+    print("interrupted")
+session.close()
+"""
+    process = script(raw, code, key)
+    Lab.gates[f"{key}.held"].wait(20)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "interrupted\n"
+    Lab.gates[f"{key}.hold"].set()
+    assert process.communicate(timeout=30)[0] == ""
+    assert process.returncode == 0
+
+
 def test_ctrl_c_in_a_session_ends_it(raw: Raw) -> None:
     key = uuid.uuid4().hex
     code = """

@@ -1,6 +1,7 @@
 """An event loop in a background thread, on which sync code runs async code."""
 
 import asyncio
+import math
 import os
 import threading
 import weakref
@@ -15,6 +16,8 @@ T = TypeVar("T")
 
 _STOP_SECONDS = 10.0
 _CANCEL_SECONDS = 1.0
+_SIGNAL_SECONDS = 0.5
+"""A wait lasts no longer: Ctrl-C just before it does not end it, and is only seen after it."""
 CLOSED = "this client is closed: make a new one"
 
 
@@ -148,10 +151,10 @@ class Ending:
         self._come = True
         self._lock.release()
 
-    def wait(self, seconds: float = -1) -> None:
+    def wait(self, seconds: float = math.inf) -> None:
         """Waits for the end, for so many seconds at most."""
-        if not self._come:
-            self._lock.acquire(timeout=seconds)
+        while not self._come and seconds > 0 and not self._lock.acquire(timeout=_SIGNAL_SECONDS):
+            seconds -= _SIGNAL_SECONDS
 
 
 class _Inbox:
@@ -254,4 +257,5 @@ def _stop(
 
     asyncio.run_coroutine_threadsafe(end(), loop)
     if threading.current_thread() is not thread:
-        thread.join(2 * _STOP_SECONDS)
+        for _ in range(round(2 * _STOP_SECONDS / _SIGNAL_SECONDS)):
+            thread.join(_SIGNAL_SECONDS)
