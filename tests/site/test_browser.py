@@ -108,7 +108,7 @@ def test_the_search_finds_a_name_of_the_reference(page: Page, site: str, width: 
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
-    [("partial reward", "guides/questions"), ("windows", "guides/questions"), ("version", "guides/runs")],
+    [("partial reward", "guides/questions"), ("windows", "guides/questions"), ("version", "guides/sharing")],
 )
 def test_the_search_finds_what_newcomers_ask_for(page: Page, site: str, words: str, wanted: str) -> None:
     show(page, f"{site}/", 1280)
