@@ -131,7 +131,8 @@ class AsyncSession(Bound):
     async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
-        elif self._remote.is_linked(self._headers):
+        elif not any(raised) and self._remote.is_linked(self._headers):
+            # After an error, such as Ctrl-C, the process may end at once: then the end is waited for.
             self._end()
             await asyncio.sleep(0)  # until the request is written ...
             await asyncio.sleep(0)  # ... and has left
