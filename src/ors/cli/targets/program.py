@@ -110,7 +110,7 @@ class Sought:
     def told(self) -> str:
         """The last two of them that may be data, in words; empty if there are none."""
         system = (sys.prefix, sys.base_prefix, "/proc/", "/sys/", "/etc/", "/dev/")
-        kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc")))
+        kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc", "pyvenv.cfg")))
         found = [path for path in kept if not path.startswith(system)]
         found.sort(key=lambda path: not path.startswith(DATA))
         return f": it looked for {' and '.join(found[:2])}, not there{self.hint()}" if found else ""
