@@ -112,7 +112,7 @@ class Sought:
         system = (sys.prefix, sys.base_prefix, "/proc/", "/sys/", "/etc/", "/dev/")
         kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc", "pyvenv.cfg")))
         found = [path for path in kept if not path.startswith(system)]
-        found.sort(key=lambda path: not path.startswith(DATA))
+        found = [path for path in found if path.startswith(DATA)] or found
         return f": it looked for {' and '.join(found[:2])}, not there{self.hint()}" if found else ""
 
     def hint(self, text: str = "") -> str:
