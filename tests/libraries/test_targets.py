@@ -46,3 +46,10 @@ def test_a_module_of_ones_own_goes_before_a_library(tmp_path: Path, monkeypatch:
     Path("textarena.py").write_text(OWN.format(name="Chess"))
     (cls,) = environments(["textarena:Chess"])
     assert cls.__module__ == "textarena"
+
+
+def test_a_library_of_folders_needs_one(tmp_path: Path) -> None:
+    with pytest.raises(InvalidEnvironment, match="needs a folder, as in harbor:"):
+        library_environments("harbor:")
+    with pytest.raises(InvalidEnvironment, match=r"no task\.toml in this folder"):
+        library_environments(f"harbor:{tmp_path}")
