@@ -97,11 +97,8 @@ class App(Part):
         self._mcp_timers = CallTimers(min(PROGRESS_SECONDS, self.limits.ping_seconds), MCP_AT_ONCE_SECONDS)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
-        self._watch = LoopWatch(
-            {name: environment.cls for name, environment in environments.items()},
-            shared.observers.tell,
-            lambda: code.threads.idle,
-        )
+        classes = {name: environment.cls for name, environment in environments.items()}
+        self._watch = LoopWatch(classes, shared.observers.tell, lambda: code.threads.idle)
         self.metrics = Metrics(
             MetricSource(shared, self.sessions, code, list(environments), self._watch),
             {name: each.tool_names for name, each in environments.items()},

@@ -165,15 +165,10 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
     known: set[bytes] = set()
     made: list[bytes] = []
     while True:
-        head = read(HEAD)
-        kind, mode = head[:1], int.from_bytes(head[1:5], "big") & 0o777
+        kind, mode, length, size = read_head(read, b"DLFHW" if links else b"DLFH")
         if kind == b"Z":
             break
-        length = int.from_bytes(head[5:9], "big")
-        if kind not in (b"D", b"L", b"F", b"H", b"W" if links else b"D") or not 0 < length <= 4096:
-            raise ValueError("a record of the stream is not well formed")
         target = os.path.join(base, checked_path(read(length), top))
-        size = int.from_bytes(head[9:], "big")
         parent = target if kind == b"D" else os.path.dirname(target)
         if parent not in known:
             os.makedirs(parent, exist_ok=True)
@@ -193,6 +188,19 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
             unpack_file(target, mode, size, read)
     set_modes(folders)
     return made
+
+
+def read_head(read: Callable[[int], bytes], kinds: bytes) -> tuple[bytes, int, int, int]:
+    """The kind of the next record, its mode, and the lengths of its path and its content.
+
+    Raises:
+        ValueError: it is of none of these kinds, or has no path.
+    """
+    head = read(HEAD)
+    kind, length = head[:1], int.from_bytes(head[5:9], "big")
+    if kind != b"Z" and (len(kind) != 1 or kind not in kinds or not 0 < length <= 4096):
+        raise ValueError("a record of the stream is not well formed")
+    return kind, int.from_bytes(head[1:5], "big") & 0o777, length, int.from_bytes(head[9:], "big")
 
 
 def set_modes(folders: list[tuple[bytes, int]]) -> None:
