@@ -1,6 +1,7 @@
 """One end of a link: what client and server, router and server, worker and worker share."""
 
 import asyncio
+import math
 import struct
 from collections.abc import Iterator
 from typing import Protocol
@@ -14,6 +15,9 @@ AT_ONCE_BYTES = 64 * 1024
 
 class LinkEnd:
     """Cuts what arrives into frames, and writes all frames of one turn of the event loop together."""
+
+    at_once_frames = math.inf
+    """Once this many frames are waiting, they are written without waiting for the end of the turn."""
 
     def __init__(self, longest: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -49,7 +53,8 @@ class LinkEnd:
             self._loop.call_soon(self.flush)
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
-        if self._unsent_bytes > AT_ONCE_BYTES:  # shows whether the other end reads
+        # A long write also shows whether the other end reads.
+        if self._unsent_bytes > AT_ONCE_BYTES or len(self._unsent) >= self.at_once_frames:
             self.flush()
 
     def flush(self) -> None:
@@ -87,6 +92,10 @@ class Pending(Protocol):
 
 class AskingEnd(LinkEnd):
     """The end that asks. It begins with the HTTP request `upgrade`; when it closes, nothing is pending."""
+
+    # Lets the other end work on the first requests while this end prepares the next. If all requests left at
+    # the end of a turn, only one end would work at a time. With 32 sessions: 54,300 calls/s, not 30,550.
+    at_once_frames = 8
 
     def __init__(self, upgrade: bytes, longest: int) -> None:
         super().__init__(longest)

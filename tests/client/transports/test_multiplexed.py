@@ -12,7 +12,7 @@ import uvloop
 
 from ors import Limits, Server, ToolOutput, tool
 from ors._protocol import PROMPT, frames
-from ors._protocol.link import AskingEnd
+from ors._protocol.link import AskingEnd, LinkEnd
 from ors.client import ORS, AsyncORS, AsyncSession, Options, Task
 from ors.client.transports import multiplexed
 from ors.client.transports.base import Broken
@@ -91,15 +91,26 @@ class Written(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
 
 
-async def test_all_frames_of_one_turn_leave_in_one_write() -> None:
+async def test_the_first_requests_of_a_turn_leave_at_once_and_the_rest_at_its_end() -> None:
     written, end = Written(), AskingEnd(b"upgrade", 1000)
     end.connection_made(written)
     sent = [frames.frame(frames.LEAVE, number) for number in range(10)]
     for each in sent:
         end.write(each)
-    assert written.writes == [b"upgrade"]
+    assert written.writes == [b"upgrade", b"".join(sent[:8])]
     await asyncio.sleep(0)
-    assert written.writes == [b"upgrade", b"".join(sent)]
+    assert written.writes == [b"upgrade", b"".join(sent[:8]), b"".join(sent[8:])]
+
+
+async def test_all_answers_of_one_turn_leave_in_one_write() -> None:
+    written, end = Written(), LinkEnd(1000)
+    end.connection_made(written)
+    sent = [frames.frame(frames.END, number) for number in range(100)]
+    for each in sent:
+        end.write(each)
+    assert written.writes == []
+    await asyncio.sleep(0)
+    assert written.writes == [b"".join(sent)]
 
 
 # ── When it is used ──────────────────────────────────────────────────────────────────────────────
