@@ -45,8 +45,11 @@ class Usage:
     """Requests whose usage the provider did not report. The tokens are those of the others."""
 
     def __add__(self, other: "Usage") -> "Usage":
-        if _NO_USAGE in (self, other):  # nothing was used, so its cost is not unknown
-            return other if self == _NO_USAGE else self
+        # Nothing was used, so its cost is not unknown. Most often it is the very default of a message.
+        if other is NO_USAGE or other == NO_USAGE:
+            return self
+        if self is NO_USAGE or self == NO_USAGE:
+            return other
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -57,7 +60,8 @@ class Usage:
         )
 
 
-_NO_USAGE = Usage()
+NO_USAGE = Usage()
+"""The usage of a message without a model request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class AgentMessage:
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
     """Why it stopped: cut off ("length"), to go on when asked again ("pause"), without a word ("empty")."""
-    usage: Usage = _NO_USAGE
+    usage: Usage = NO_USAGE
     seconds: Seconds = 0.0
     native: Any = None
     """The reply in the provider's own form, which goes back to it unchanged. Not recorded."""

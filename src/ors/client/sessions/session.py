@@ -176,6 +176,10 @@ class AsyncSession(Bound):
         told, kinds = await self._ask(_protocol.SCORE), (int, list, bool, bool)
         return SessionScore(*map(partial(field, told), SessionScore._fields, kinds))
 
+    def _forget_messages(self) -> None:
+        """Keeps nothing for `messages()`, as with `Options(keep_messages=False)`."""
+        self._transcript = None
+
     async def messages(self, format: Provider) -> list[dict[str, Any]]:
         """The prompt, and each call made through this object with its result, as messages for `format`.
 

@@ -15,6 +15,7 @@ from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
 from ors.providers.errors import ContextExceeded
 from ors.providers.messages import (
+    NO_USAGE,
     AgentMessage,
     StopReason,
     SystemMessage,
@@ -94,7 +95,7 @@ class PlayedEpisode:
         self._messages = self._conversation.messages
         self._tools: Sequence[ToolSpec] = ()
         self._rewards: list[float | None] = []
-        self._usage = Usage()
+        self._usage = NO_USAGE
         self._turns = 0
         self._nudged = False
         self._last: str | None = None  # the `@terminal` tool, if the agent sees it: its call ends the episode
@@ -327,7 +328,7 @@ class PlayedEpisode:
             rewards=tuple(self._rewards),
             messages=tuple(self._messages),
             tools=tuple(self._tools),
-            usage=sum((each.usage for each in self._messages if isinstance(each, AgentMessage)), Usage()),
+            usage=sum((each.usage for each in self._messages if isinstance(each, AgentMessage)), NO_USAGE),
             agent=self._rules.agent_name,
             session=self._session.sid,
             started=self._started,
@@ -374,8 +375,9 @@ def check_reply(message: object) -> None:
     assert isinstance(message, AgentMessage)
     if message.stop not in _STOPS:
         raise ValueError(f"the agent's reply has the stop {message.stop!r:.100}, not one of {_STOPS}")
-    _check(message.usage, Usage, "the usage of the agent's reply")
-    _check_fields(message.usage, _USAGE, "the usage of the agent's reply")
+    if message.usage is not NO_USAGE:
+        _check(message.usage, Usage, "the usage of the agent's reply")
+        _check_fields(message.usage, _USAGE, "the usage of the agent's reply")
     for call in message.calls:
         _check(call, ToolInvocation, "a call of the agent")
         _check_fields(call, _CALL, "a call of the agent")

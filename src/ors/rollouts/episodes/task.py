@@ -98,8 +98,11 @@ def task_ref(env: AsyncEnvironment, task: GivenTask) -> TaskRef:
 
 def session_for(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> AsyncSession:
     if task.spec is None or not task.is_whole:
-        return env.session(secrets=secrets, split=task.split, index=task.index)
-    return env.session(Task(task.environment, task.spec), secrets)
+        session = env.session(secrets=secrets, split=task.split, index=task.index)
+    else:
+        session = env.session(Task(task.environment, task.spec), secrets)
+    session._forget_messages()  # the episode has its own
+    return session
 
 
 async def listed(env: AsyncEnvironment, task: TaskRef, secrets: Mapping[str, str] | None) -> TaskRef:
