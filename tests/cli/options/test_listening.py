@@ -54,8 +54,12 @@ def test_a_certificate_makes_it_https(park: str, monkeypatch: pytest.MonkeyPatch
     ],
     ids=["a key alone", "no certificate", "no PEM"],
 )
-def test_a_certificate_that_is_none_is_told_in_one_line(park: str, flags: tuple[str, ...], told: str) -> None:
-    done = run("serve", park, "--port", "0", *flags)
+@pytest.mark.parametrize("command", ["serve", "route"])
+def test_a_certificate_that_is_none_is_told_in_one_line(
+    park: str, flags: tuple[str, ...], told: str, command: str
+) -> None:
+    words = [park] if command == "serve" else ["--to", "127.0.0.1:1"]
+    done = run(command, *words, "--port", "0", *flags)
     assert done.code != 0
     assert told in done.err
     assert len(done.err.strip().splitlines()) == 1

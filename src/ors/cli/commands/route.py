@@ -57,6 +57,7 @@ def route(
     time, and a router that crashes loses no session.
     """
     urls = _urls(servers)
+    listening.check_certificate()
     check_exposure(host, bool(api_key or listening.insecure), "Pass the servers' key as --api-key")
     runner = RouterServer(
         urls,
@@ -66,8 +67,7 @@ def route(
         api_key or "",
         lambda url: click.echo(f"Routing on {url} (stop with Ctrl-C)"),
         cors_origins=listening.cors_origin,
-        ssl_certfile=listening.ssl_certfile,
-        ssl_keyfile=listening.ssl_keyfile,
+        **listening.certificate,
     )
     with closing(logs.configure(log_level, log_json)):
         runner.run(sockets=[listener(host, port)])

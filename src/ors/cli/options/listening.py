@@ -46,6 +46,23 @@ class Listening:
     ssl_certfile: str | None = flag("TLS certificate; enables https.", type=EXISTING)
     ssl_keyfile: str | None = flag("Private key of the certificate.", type=EXISTING)
 
+    def check_certificate(self) -> None:
+        """Checks that the certificate, if there is one, can be used."""
+        if self.ssl_certfile is None:
+            if self.ssl_keyfile is not None:
+                raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
+            return
+        try:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            # Without a password, OpenSSL would ask for one at the terminal.
+            tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
+        except (OSError, ValueError) as error:
+            raise WrongUsage(f"The certificate or its key cannot be used: {error}") from None
+
+    @property
+    def certificate(self) -> dict[str, str | None]:
+        return {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
+
 
 @dataclass(frozen=True)
 class Access(Listening):
@@ -64,23 +81,6 @@ class Access(Listening):
         names="--inspector/--no-inspector",
         default=None,
     )
-
-    def check_certificate(self) -> None:
-        """Checks that the certificate, if there is one, can be used."""
-        if self.ssl_certfile is None:
-            if self.ssl_keyfile is not None:
-                raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
-            return
-        try:
-            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            # Without a password, OpenSSL would ask for one at the terminal.
-            tls.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password="")
-        except (OSError, ValueError) as error:
-            raise WrongUsage(f"The certificate or its key cannot be used: {error}") from None
-
-    @property
-    def certificate(self) -> dict[str, str | None]:
-        return {"ssl_certfile": self.ssl_certfile, "ssl_keyfile": self.ssl_keyfile}
 
     def all_keys(self, inherited: Sequence[str]) -> list[ApiKey]:
         """Keys from the command line, or else from the parent process, and from the file."""
