@@ -17,7 +17,12 @@ from tests.support.recording_proxy import recording
 from tests.support.side_venvs import FASTMCP, SCRIPTS, environ
 
 PLAY = SCRIPTS / "mcp_client.py"
-VERSIONS = {"handshake": "2025-11-25", "high-level": "2026-07-28", "fastmcp": "2026-07-28"}
+VERSIONS = {
+    "handshake": "2025-11-25",
+    "fastmcp-handshake": "2025-11-25",
+    "high-level": "2026-07-28",
+    "fastmcp": "2026-07-28",
+}
 
 
 def played(client: str, url: str, folder: Path) -> dict[str, Any]:

@@ -48,7 +48,7 @@ async def connected(client: str, url: str) -> AsyncIterator[tuple[Low, str, str]
         async with Client(url) as session:
             yield Low(session), session.protocol_version, session.instructions
     else:
-        async with FastClient(url) as session:
+        async with FastClient(url, mode="auto" if client == "fastmcp" else "legacy") as session:
             about = session.session
             yield Fast(session), str(about.protocol_version), str(about.instructions)
 
