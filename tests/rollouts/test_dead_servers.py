@@ -178,8 +178,13 @@ class Marker:
     """Makes a few calls an episode, each under a name of its own."""
 
     made: list[str] = field(default_factory=list)
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
+        if not self.go.is_set():
+            self.waiting.set()
+            await self.go.wait()
         if sum(isinstance(message, AgentMessage) for message in conversation.messages) == 4:
             return DONE
         self.made.append(f"m{uuid.uuid4().hex}")
@@ -189,6 +194,7 @@ class Marker:
 @pytest.mark.parametrize("retries", [0, 5])
 async def test_no_tool_runs_twice_when_workers_are_killed(tmp_path: Path, retries: int) -> None:
     marker, found = Marker(), list[EpisodeRecord]()
+    marker.go.set()
     with crew(tmp_path, 2) as serving:
         async with AsyncORS(serving.url) as client:
             records = rollouts(
@@ -202,7 +208,11 @@ async def test_no_tool_runs_twice_when_workers_are_killed(tmp_path: Path, retrie
             async for record in records:
                 found.append(record)
                 if len(found) in (10, 40):
+                    marker.go.clear()
+                    marker.waiting.clear()
+                    await marker.waiting.wait()  # an episode is open, and goes on after the kill
                     os.kill((await asyncio.to_thread(serving.living))[0], signal.SIGKILL)
+                    marker.go.set()
             left = (await asyncio.to_thread(serving.raw.get, "/-/sessions")).json()["total"]
         ran = Counter(name for name in serving.traces() if name.startswith("m"))
     assert max(ran.values()) == 1
