@@ -106,7 +106,9 @@ def main() -> None:
     noise = machine.noise_now()
     rows = measure(given.rounds, given.seconds)
     about = machine.described()
-    told = "Each cell: steps a second; median and 99% of latencies; CPU time a step of client + server."
+    told = (
+        "Each cell: steps per second; median and 99th-percentile latency; CPU time per step, client + server."
+    )
     where = (
         f"{datetime.date.today()}, {about['processor']}, Python {about['python']}; others took {noise:.0%}."
     )

@@ -8,7 +8,7 @@ from importlib import import_module
 from scripts.site.markdown import first_sentence, title
 from scripts.site.navigation import in_order, nav
 
-APART = ("changelog.md", "bench.md", "examples/", "contributing.md", "design.md", "design-")
+APART = ("changelog.md", "bench.md", "bench-peers.md", "examples/", "contributing.md", "design.md", "design-")
 """Pages that are listed as optional, and not part of llms-full.txt."""
 
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)

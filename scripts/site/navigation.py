@@ -44,7 +44,7 @@ FIRST = {
     "examples/": ("index",),
     "": (
         *("design", "design-streams", "design-rules", "design-decisions"),
-        *("protocol", "conformance", "bench", "contributing", "changelog", "agents-md"),
+        *("protocol", "conformance", "bench", "bench-peers", "contributing", "changelog", "agents-md"),
     ),
 }
 """The pages that come first in a folder, by name. Others follow in alphabetical order."""
