@@ -82,7 +82,7 @@ check: install ## formatting, lint, types, import rules
 	$(BIN)/lint-imports
 	@scripts/page-tools check
 
-format: install ## format the code and mend what ruff can mend
+format: install ## format the code and apply the fixes that ruff can make
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	@scripts/page-tools format
@@ -128,7 +128,7 @@ profile: install ## where the microseconds of a call go
 soak: install ## ten minutes of a thousand clients that misbehave; SECONDS=60 shortens it
 	$(BIN)/python -m bench.soak --seconds $(or $(SECONDS),600)
 
-fuzz: install ## a million requests that nobody should send
+fuzz: install ## a million malformed or hostile requests
 	$(BIN)/python -m bench.fuzz
 
 idle: install ## ten thousand idle sessions: what they cost, and how fast a call still is

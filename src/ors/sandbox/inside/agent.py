@@ -1,7 +1,7 @@
 """The agent: the process inside a sandbox that starts programs and moves files for the server outside.
 
 The text of this module runs on the Python inside the sandbox, 3.8 or newer. It imports next to nothing, for
-each module costs every sandbox time and memory. The server trusts no answer: see `channel.py`.
+each module costs every sandbox time and memory. The server trusts no answer: see `process.py`.
 
 A request is a length of four bytes and a marshalled tuple: (operation, id, arguments…). An answer is the
 id in four bytes, its kind in one, a length in four, and bytes.
