@@ -182,7 +182,9 @@ class Router:
         if known == self._own and not creating and known:
             return self._answer_here(request)
         if known and known != self._own:
-            await self._peers.wait_for(*prefix_route(known), ARRIVAL_SECONDS)
+            peer = await self._peers.wait_for(*prefix_route(known), ARRIVAL_SECONDS)
+            if peer is not None and peer.link is not None and not creating:
+                return Forwarded(peer.link, request)  # another request has created it meanwhile, or tried to
         found, presence = await self._ask_all(sid)
         if presence == LIVES or (presence and not creating):
             return self._to(found, request, sid)
