@@ -68,7 +68,6 @@ FILES = {
     },
     "Postponed": {
         "rollouts/episodes/scoring.py",
-        "rollouts/records/picture.py",
         "adapters/common/training.py",
         "cli/output/runs.py",
         "inspector/run_queries.py",

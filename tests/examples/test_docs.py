@@ -203,7 +203,6 @@ def test_the_page_of_runs_writes_and_reads_one(
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("3 episodes, mean reward 0.67")
     assert printed[1:] == ["1 3 messages", "2 3 messages"]
-    assert (tmp_path / "runs" / "mine" / "picture.svg").exists()
 
 
 def test_the_grader_of_the_page_on_replay_grades_an_episode() -> None:

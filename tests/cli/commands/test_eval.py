@@ -64,7 +64,6 @@ def test_a_target_is_served_played_and_reported(tmp_path: Path) -> None:
     assert re.search(r"^test/2 ", done.out, re.MULTILINE)
     tasks = [(split, index) for split in ("test", "train") for index in range(3)]
     assert played(tmp_path / "run") == [(*task, sample) for task in tasks for sample in range(2)]
-    assert (tmp_path / "run" / "picture.svg").read_text().startswith("<svg")
     (first, *_) = read_run(tmp_path / "run").episodes()
     assert (first.outcome, first.reward, first.rewards) == (Scored(), 1.0, (0.25, 1.0))
 
@@ -386,14 +385,6 @@ def test_a_full_disk_is_said_with_how_to_go_on(quiz_url: str, tmp_path: Path) ->
     assert 0 < len(read_run(tmp_path / "run").entries) < 30
     assert run("eval", "--resume", "run", cwd=tmp_path).code == 0
     assert played(tmp_path / "run") == [("train", index, 0) for index in range(30)]
-
-
-def test_a_picture_that_cannot_be_drawn_does_not_cost_the_report(quiz_url: str, tmp_path: Path) -> None:
-    (tmp_path / "run" / "picture.svg").mkdir(parents=True)
-    done = run("eval", quiz_url, "--model", "noop", "--tasks", "0", "--out", "run", cwd=tmp_path)
-    assert done.code == 0, done.err
-    assert "1 episode of 1 task" in done.out
-    assert "Warning: cannot draw the picture: Is a directory" in done.err
 
 
 def test_a_folder_that_cannot_be_made_is_wrong_usage(quiz_url: str, tmp_path: Path) -> None:

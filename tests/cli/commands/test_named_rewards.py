@@ -52,7 +52,7 @@ def test_a_game_by_hand_names_the_rewards_of_each_step_and_of_all() -> None:
     assert report["components"] == {"tidy": 0.75, "correct": 1.0}
 
 
-def test_a_run_keeps_the_declared_range_and_its_picture_shows_it(tmp_path: Path) -> None:
+def test_a_run_keeps_the_declared_range(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = run("eval", f"{ESSAY.partition(':')[0]}:Graded", "--model", "gold", "--out", str(folder), cwd=ROOT)
     assert done.code == 0, done.err
@@ -60,7 +60,6 @@ def test_a_run_keeps_the_declared_range_and_its_picture_shows_it(tmp_path: Path)
     assert run("runs", "show", str(folder), "--json").json["rewards"] == {
         "graded": {"range": [0.0, 3.0], "components": sentences}
     }
-    assert ">3</text>" in (folder / "picture.svg").read_text()  # the end of the axis
     again = run("eval", "--resume", str(folder), cwd=ROOT)
     assert again.code == 0, again.err
     assert json.loads((folder / "run.json").read_text())["rewards"]["graded"]["range"] == [0.0, 3.0]

@@ -151,14 +151,6 @@ def test_broken_lines_are_named_and_skipped(first: Path) -> None:
     assert line.endswith("first: episodes.jsonl:9: schema None is not 1")
 
 
-def test_a_picture_is_drawn_when_asked_for(first: Path) -> None:
-    assert run("runs", "show", str(first)).code == 0
-    assert not (first / "picture.svg").exists()
-    done = run("runs", "show", str(first), "--picture", "--json")
-    assert done.json["episodes"] == 8
-    assert (first / "picture.svg").read_text().startswith("<svg ")
-
-
 def test_two_runs_are_compared_task_by_task(first: Path, second: Path) -> None:
     out = run("runs", "compare", str(first), str(second)).out
     assert "3 tasks in both runs; 1 only in the first, 1 only in the second" in out

@@ -29,7 +29,7 @@ from ors.cli.targets.resolve import as_url, roots
 from ors.cli.targets.variants import SET_AT_START, given_settings, parameters, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
-from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, draw, read_run
+from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, read_run
 from ors.rollouts.records.info import read_info
 
 ON_RESUME = frozenset((
@@ -230,20 +230,11 @@ def _info(plan: EvalPlan) -> RunInfo:
     return replace(RunInfo.gathered({}, target=target), config=plan.as_json())
 
 
-def _drawn(run: Run) -> Path | None:
-    try:
-        return draw(run)
-    except OSError as error:  # such as a full disk, which must not cost the report
-        click.echo(f"Warning: cannot draw the picture: {error.strerror or error}", err=True)
-        return None
-
-
 def _conclude(run: Run, played: EvalRun, interrupted: bool, given: Mapping[str, Any]) -> None:
-    picture = _drawn(run)
     if given["as_json"]:
         print_json(report_json(run))
     else:
-        print_report(run, played.plan, picture)
+        print_report(run, played.plan)
     if interrupted:
         click.echo(f"Interrupted. To continue: ors eval --resume {shown_path(run.folder)}", err=True)
         raise click.exceptions.Exit(INTERRUPTED)

@@ -29,7 +29,6 @@ from ors.rollouts.records import (
     RunError,
     check,
     compare,
-    draw,
     export_run,
     find_runs,
     read_run,
@@ -102,9 +101,8 @@ def _described(run: Run) -> dict[str, Any]:
 @click.argument("episode", required=False, metavar="[EPISODE]")
 @click.option("--tasks", is_flag=True, help="List the tasks.")
 @click.option("--episodes", is_flag=True, help="List the episodes.")
-@click.option("--picture", is_flag=True, help="Draw picture.svg in the folder of the run.")
 @as_json
-def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: bool, as_json: bool) -> None:
+def show(run: Path, episode: str | None, tasks: bool, episodes: bool, as_json: bool) -> None:
     """Show the statistics of a run, or one EPISODE by its number or id.
 
     Failed episodes are left out of all means. Episodes that ended without a reward count as the run says: 0,
@@ -127,8 +125,6 @@ def show(run: Path, episode: str | None, tasks: bool, episodes: bool, picture: b
             print_tasks(task_rows(found.entries))
         if episodes:
             print_episodes(found.entries)
-    if picture:
-        click.echo(f"Drawn to {shown_path(draw(found))}", err=True)
 
 
 def _show_episode(run: Run, which: str, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -16,7 +15,7 @@ MOST_TASKS = 20
 """More tasks than this are not listed: `ors runs show --tasks` does."""
 
 
-def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
+def print_report(run: Run, plan: EvalPlan) -> None:
     print_summary(summarize(run.entries))
     rows = task_rows(run.entries)
     if len(rows) <= MOST_TASKS:
@@ -25,8 +24,7 @@ def print_report(run: Run, plan: EvalPlan, picture: Path | None) -> None:
         click.echo(f"\nfinding: {clean(str(each))}")
     click.echo()
     click.echo(f"reward of an episode: {plan.reward} of the rewards of its steps (--reward)")
-    drawn = "" if picture is None else f", picture: {shown_path(picture)}"
-    click.echo(f"run: {shown_path(run.folder)}{drawn}")
+    click.echo(f"run: {shown_path(run.folder)}")
 
 
 def report_json(run: Run) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from ors.rollouts.records.files import RunError
 from ors.rollouts.records.health import Finding, Health, check
 from ors.rollouts.records.info import RunInfo
 from ors.rollouts.records.line import line_schema, record_json
-from ors.rollouts.records.picture import draw
 from ors.rollouts.records.reader import BrokenLine, Entry, Run, entry_of, find_runs, read_run
 from ors.rollouts.records.statistics import (
     Estimate,
@@ -39,7 +38,6 @@ __all__ = [
     "check",
     "clustered_mean",
     "compare",
-    "draw",
     "entry_of",
     "export_run",
     "find_runs",
