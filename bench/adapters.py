@@ -27,11 +27,10 @@ from verl.workers.rollout.replica import TokenOutput
 from bench import machine
 from bench.rollouts import AT_ONCE, STEPS, TASK, driven
 from bench.servers import running
-from ors.adapters.common.clients import OPTIONS
-from ors.adapters.common.training import Recent, Training
 from ors.adapters.openenv import ORSSessionFactory
 from ors.adapters.skyrl import ORSTextEnv
-from ors.adapters.tinker_envs import ORSMessageEnv
+from ors.adapters.tinker import ORSMessageEnv
+from ors.adapters.training import OPTIONS, Recent, Training
 from ors.adapters.trl import TRLEnvironments
 from ors.adapters.verl import ORSAgentLoop
 from ors.client import ORS, AsyncORS

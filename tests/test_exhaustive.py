@@ -54,7 +54,7 @@ FILES = {
         "models/model.py",
         "rollouts/records/line.py",
         "rollouts/records/exports/atif.py",
-        "adapters/common/chat.py",
+        "adapters/chat.py",
         "cli/output/printing.py",
     },
     "NoteMessage": {
@@ -63,12 +63,12 @@ FILES = {
         "rollouts/records/line.py",
         "rollouts/records/exports/openai.py",
         "rollouts/regression.py",
-        "adapters/common/chat.py",
+        "adapters/chat.py",
         "cli/output/runs.py",
     },
     "Postponed": {
         "rollouts/episodes/scoring.py",
-        "adapters/common/training.py",
+        "adapters/training.py",
         "cli/output/runs.py",
         "inspector/run_queries.py",
     },

@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn import functional
 
 from examples.training import curve
-from ors.adapters.common.training import Watch
+from ors.adapters.training import Watch
 from ors.cli.targets.process import served
 from ors.client import AsyncEnvironment, AsyncORS, Options, TextBlock, ToolInvocation, ToolSpec
 from ors.rollouts import (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ors.adapters.common.chat import by_tools, tool_schemas
+from ors.adapters.chat import by_tools, tool_schemas
 from ors.types import ToolSpec
 
 

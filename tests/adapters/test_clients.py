@@ -12,7 +12,7 @@ import pytest
 
 from ors import Server
 from ors.adapters import serve
-from ors.adapters.common.clients import OPTIONS, shared_client, shared_sync_client
+from ors.adapters.training import OPTIONS, shared_client, shared_sync_client
 from ors.client import ORS
 from tests.support.live_server import serving
 from tests.support.parameters import SUMS
@@ -79,8 +79,8 @@ asyncio.run(main())
 """
 IMPORTS = """
 import asyncio, signal, sys
-from ors.adapters.common.clients import shared_client, shared_sync_client
-from ors.adapters.common.training import Training
+from ors.adapters.training import shared_client, shared_sync_client
+from ors.adapters.training import Training
 from ors.adapters.trl import TRLEnvironments
 from ors.client import ORS
 url = sys.argv[1]

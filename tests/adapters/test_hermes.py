@@ -2,7 +2,7 @@
 
 import pytest
 
-from ors.adapters.common.hermes import parse_reply
+from ors.adapters.chat import parse_reply
 from ors.client import ToolInvocation
 
 FIRST, SECOND = '{"name": "look", "arguments": {}}', '{"name": "guess", "arguments": {"number": 3}}'

@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 
-from ors.adapters.common.methods import tool_method
+from ors.adapters.chat import tool_method
 
 
 def parameters(*names: str) -> dict[str, object]:

@@ -9,8 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ors._json import dumps, loads
-from ors.adapters.common.chat import call_of
-from ors.adapters.common.hermes import parse_reply
+from ors.adapters.chat import call_of, parse_reply
 from ors.client import Provider, ToolCallError, ToolInvocation, parse_tool_call
 from ors.providers import MODEL_NAMES, api_of
 from ors.rollouts import AgentMessage

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.adapters.common.training import Training
+from ors.adapters.training import Training
 from ors.client import ORS
 from ors.rollouts import EpisodeRecord, play_sync
 from ors.rollouts.episodes.scoring import Scoring

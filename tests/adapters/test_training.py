@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.adapters.common.training import MostFailed, Training, Watch, check_step
+from ors.adapters.training import MostFailed, Training, Watch, check_step
 from ors.client import ORS, Options, Session
 from ors.rollouts import EpisodeRecord, Failed, Outcome, Refused, Scored, TaskRef, Truncated, Unscored
 from tests.support.live_server import serving

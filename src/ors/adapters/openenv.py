@@ -7,10 +7,17 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.common.chat import by_tools, chat_message, text_of
-from ors.adapters.common.clients import OPTIONS, exit_on_sigterm, secrets_from
-from ors.adapters.common.hermes import parse_reply
-from ors.adapters.common.training import NoReward, Training, TrainingArguments, Watch, told
+from ors.adapters.chat import by_tools, chat_message, parse_reply, text_of
+from ors.adapters.training import (
+    OPTIONS,
+    NoReward,
+    Training,
+    TrainingArguments,
+    Watch,
+    exit_on_sigterm,
+    secrets_from,
+    told,
+)
 from ors.client import ORS, Environment, Session, ToolInvocation
 from ors.rollouts import AgentMessage, ToolMessage
 

@@ -8,10 +8,15 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from ors.adapters.common.chat import text_of
-from ors.adapters.common.clients import secrets_from, shared_sync_client
-from ors.adapters.common.hermes import described_tools, parse_reply
-from ors.adapters.common.training import Account, NoReward, Training, TrainingArguments
+from ors.adapters.chat import described_tools, parse_reply, text_of
+from ors.adapters.training import (
+    Account,
+    NoReward,
+    Training,
+    TrainingArguments,
+    secrets_from,
+    shared_sync_client,
+)
 from ors.rollouts import (
     AgentMessage,
     EpisodeLimits,

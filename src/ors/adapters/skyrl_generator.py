@@ -8,8 +8,8 @@ from typing import Any
 
 from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator, TrajectoryOutput
 
-from ors.adapters.common.training import NoReward, Watch, check_recent
 from ors.adapters.skyrl import CutOff, ORSTextEnv
+from ors.adapters.training import NoReward, Watch, check_recent
 from ors.rollouts.episodes.outcome import worth_retrying
 
 LEFT_OUT = "left_out"

@@ -6,12 +6,9 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from ors.adapters.common.chat import text_of, tool_schemas
-from ors.adapters.common.clients import OPTIONS, secrets_from
-from ors.adapters.common.methods import tool_method
-from ors.adapters.common.training import Training
-from ors.adapters.verifiers import ORSTaskset
-from ors.adapters.verifiers_task import ORSData, ORSState, ORSTask
+from ors.adapters.chat import text_of, tool_method, tool_schemas
+from ors.adapters.training import OPTIONS, Training, secrets_from
+from ors.adapters.verifiers import ORSData, ORSState, ORSTask, ORSTaskset
 from ors.client import ORS, AsyncORS, ToolInvocation
 from ors.rollouts import AgentMessage, ToolMessage
 

@@ -14,7 +14,7 @@ import torch
 from verl.trainer.ppo import metric_utils
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, register_adv_est
 
-from ors.adapters.common.training import MostFailed
+from ors.adapters.training import MostFailed
 
 _verls_metrics = metric_utils.compute_data_metrics
 

@@ -8,7 +8,7 @@ import skyrl_gym
 from skyrl_gym.envs import registration
 
 from ors.adapters import serve
-from ors.adapters.common.training import NoReward
+from ors.adapters.training import NoReward
 from ors.rollouts import EpisodeLimits
 from tests.support.parameters import SUMS
 from tests.support.tiny_model import called

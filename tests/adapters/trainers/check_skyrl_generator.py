@@ -18,8 +18,8 @@ from skyrl.train.generators.utils import get_metrics_from_generator_output
 from skyrl.train.utils.trainer_utils import validate_generator_output
 from skyrl_gym.envs import registration
 
-from ors.adapters.common.training import MostFailed
 from ors.adapters.skyrl_generator import LEFT_OUT, ORSGymGenerator
+from ors.adapters.training import MostFailed
 from tests.support.outcome_cases import Case, check
 from tests.support.tiny_model import called, tiny_tokenizer
 from tests.support.training_environment import Hunt, hunt_elsewhere

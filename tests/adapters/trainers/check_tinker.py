@@ -23,9 +23,8 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import TrajectoryGroup
 
 from ors.adapters import serve
-from ors.adapters.common.training import NoReward, recent
-from ors.adapters.tinker import ORSGroupBuilder
-from ors.adapters.tinker_envs import TrainingFailed
+from ors.adapters.tinker import ORSGroupBuilder, TrainingFailed
+from ors.adapters.training import NoReward, recent
 from tests.support.outcome_cases import Case, check
 from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_processor, tiny_tokenizer

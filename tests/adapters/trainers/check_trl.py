@@ -12,7 +12,7 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 
 from ors.adapters import serve
-from ors.adapters.common.training import MostFailed
+from ors.adapters.training import MostFailed
 from ors.adapters.trl import TRLEnvironments
 from ors.client import ORS, Options
 from ors.rollouts import Truncated

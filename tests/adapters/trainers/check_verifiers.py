@@ -15,8 +15,7 @@ import pytest
 import verifiers.v1 as vf
 from verifiers.v1.runtimes import SubprocessConfig
 
-from ors.adapters import serve, verifiers
-from ors.adapters.common import clients
+from ors.adapters import serve, training, verifiers
 from ors.client import Options
 from ors.rollouts import Failed, play
 from tests.support.outcome_cases import Case, check
@@ -252,7 +251,7 @@ async def test_a_setup_that_fails_is_an_error(model: Model, url: str) -> None:
 
 async def test_a_server_that_is_killed_is_an_error(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = Options(ping_seconds=0.2, ping_failures=2, retries=1)
-    monkeypatch.setattr(clients, "OPTIONS", impatient)
+    monkeypatch.setattr(training, "OPTIONS", impatient)
     with hunt_elsewhere() as (process, address):
 
         def kill(turn: int) -> None:

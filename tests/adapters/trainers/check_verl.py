@@ -19,7 +19,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from verl.workers.rollout.replica import TokenOutput
 
 import ors.adapters.verl_grpo
-from ors.adapters.common.training import MostFailed, recent
+from ors.adapters.training import MostFailed, recent
 from tests.support.outcome_cases import Case, check
 from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_model, tiny_processor, tiny_tokenizer

@@ -1,1 +1,0 @@
-"""Parts that all adapters use: messages, tools, clients, and episodes without a reward."""
