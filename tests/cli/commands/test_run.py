@@ -104,9 +104,12 @@ def test_data_without_bubblewrap_says_what_to_do(folder: Path) -> None:
     assert "ln -s FOLDER /orwd_data" in done.err
 
 
-def test_no_tasks_are_said_at_the_start_with_the_path_that_was_tried(folder: Path) -> None:
+@pytest.mark.parametrize("words", [(), ("--workers", "2")])
+def test_no_tasks_are_said_at_the_start_with_the_path_that_was_tried(
+    folder: Path, words: tuple[str, ...]
+) -> None:
     env = {"PROGRAM_SPLITS": "train test"}
-    with running("run", "server.py", "--port", "0", cwd=folder, env=env) as server:
+    with running("run", "server.py", "--port", "0", *words, cwd=folder, env=env) as server:
         line = server.errors("0 tasks").string
     assert line == (
         "capitals has 0 tasks in all splits: it looked for /orwd_data/tasks.json, not there; "

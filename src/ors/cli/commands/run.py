@@ -1,8 +1,7 @@
 """`ors run`: runs a file that was written for openreward or ors-sdk, unchanged."""
 
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,11 +17,12 @@ from ors.cli.options.listening import Access
 from ors.cli.options.serving import Inherited, Workers, check_processes
 from ors.cli.options.shared import TARGET, Command, given, options, typed
 from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
-from ors.client import ORS, Environment
 from ors.errors import ORSError
 from ors.openreward import Names
 from ors.openreward.sandboxes import AsyncOpenReward
-from ors.server import LAUNCH, is_loopback
+from ors.server import LAUNCH, Server, is_loopback
+from ors.server.app import App
+from ors.server.episodes.environments import ServedEnvironment
 from ors.server.sessions.api_keys import Keys
 
 CHOOSE = (
@@ -35,26 +35,32 @@ CHOOSE = (
 class Running(Serving):
     sought: Sought
 
-    def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
-        super().announce(urls, names)
-        threading.Thread(target=self._look_for_tasks, args=(urls[0],), daemon=True).start()
+    def started(self, server: Server, slot: int = 0) -> None:
+        if slot == 0:
+            server.extend(self._look_for_tasks, ())
+        else:  # the first worker says it for all
+            self.sought.stop()
 
-    def _look_for_tasks(self, url: str) -> None:
-        local = url.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]")
-        with suppress(ORSError), ORS(local, next((key.secret for key in self.keys), None)) as client:
-            for env in map(client.environment, client.list_environments()):
-                if lacks := self._lacks(env):
-                    click.echo(lacks, err=True)
+    def _look_for_tasks(self, app: App, environments: Mapping[str, ServedEnvironment]) -> None:
+        # Not by a request: another worker might get it, and only the one that lists tasks sees the paths.
+        task = asyncio.create_task(self._say_what_lacks(environments.values()))
+        app.tasks.add(task)
+        task.add_done_callback(app.tasks.discard)
+
+    async def _say_what_lacks(self, environments: Iterable[ServedEnvironment]) -> None:
+        for env in environments:
+            if lacks := await self._lacks(env):
+                click.echo(lacks, err=True)
         self.sought.stop()
 
-    def _lacks(self, env: Environment) -> str:
+    async def _lacks(self, env: ServedEnvironment) -> str:
         """What to say of an environment without any task."""
         try:
-            some = any(env.num_tasks(split) for split in env.list_splits())
+            counts = [await env.num_tasks(split.name) for split in env.splits]
         except ORSError as error:  # the banner and the log say what is wrong
             hint = self.sought.hint(str(error))
             return hint and f"{env.name}: {clean(str(error))}{hint}"
-        return "" if some else f"{env.name} has 0 tasks in all splits{self.sought.told()}"
+        return "" if any(counts) else f"{env.name} has 0 tasks in all splits{self.sought.told()}"
 
 
 @dataclass(frozen=True)

@@ -83,13 +83,21 @@ class Serving:
     def runner(self, classes: Sequence[type[Environment]], server: Server) -> "Runner":
         """The server, which prints its address when it has started."""
         names = [cls.name().lower() for cls in classes]
+
+        def started(url: str) -> None:
+            self.announce([url], names)
+            self.started(server)
+
         return server.runner(
             self.host,
             self.port,
             insecure=self.access.insecure,
-            on_start=lambda url: self.announce([url], names),
+            on_start=started,
             **self.access.certificate,
         )
+
+    def started(self, server: Server, slot: int = 0) -> None:
+        """Called when a server of this process listens; `slot` tells workers apart."""
 
     def refusing(self, limits: Limits) -> "Runner":
         access = self.access
@@ -113,6 +121,7 @@ class Serving:
             self.host,
             worker_config,
             lifeline,
+            on_start=lambda url: self.started(server, worker_config.slot),
             insecure=self.access.insecure,
             **self.access.certificate,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ors.cluster.link.handover import MAX_CONNECTIONS
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
@@ -29,6 +29,7 @@ class Worker(Part):
         config: WorkerConfig,
         lifeline: Lifeline,
         *,
+        on_start: Callable[[str], None] | None = None,
         insecure: bool = False,
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
@@ -47,6 +48,7 @@ class Worker(Part):
             server,
             host,
             0,
+            on_start=on_start,
             identity=Identity(config.slot, config.incarnation),
             insecure=insecure,
             ssl_certfile=ssl_certfile,
