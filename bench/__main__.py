@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import chart, clients, crowds, load, machine, reference, starts, table, throughput
+from bench import clients, crowds, load, machine, reference, starts, table, throughput
 from bench.figures import Figures
 from bench.rows import ROWS
 from bench.servers import ROOT
@@ -43,7 +43,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again")
     parser.add_argument("--rows", default="", metavar="PREFIX", help="of the calls, only such rows")
     parser.add_argument("--patience", type=float, help="seconds to wait, in all, for quiet moments")
-    parser.add_argument("--publish", action="store_true", help="copy chart and table to docs/")
+    parser.add_argument("--publish", action="store_true", help="copy the table to docs/")
     return parser.parse_args()
 
 
@@ -80,13 +80,9 @@ def _keep_values(figures: Figures) -> None:
 
 def _keep(figures: Figures, caption: str, publish: bool) -> None:
     (RESULTS / "bench.md").write_text(f"# Speed\n\n{table.as_markdown(figures)}\n{caption}\n")
-    if not chart.draw(figures, caption, RESULTS / "bench.png"):
-        print("no chart: matplotlib is not installed (pip install matplotlib)")
-    print(f"kept in {RESULTS.relative_to(ROOT)}/: bench.json, bench.md, bench.png")
+    print(f"kept in {RESULTS.relative_to(ROOT)}/: bench.json, bench.md")
     if publish:
-        (ROOT / "docs").mkdir(exist_ok=True)
-        for name in ("bench.md", "bench.png"):
-            shutil.copyfile(RESULTS / name, ROOT / "docs" / name)
+        shutil.copyfile(RESULTS / "bench.md", ROOT / "docs" / "bench.md")
 
 
 def main() -> int:

@@ -1,53 +1,36 @@
-"""The figures as a picture: how many times faster than the reference, on a logarithmic scale."""
+"""The figures of `bench.peers` as a picture: steps a second of each package, side by side."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.figures import Figures
-from bench.rows import ROWS, Row
+COLOURS = ("#2a6f97", "#8fb8cf", "#c9cfd3")
+LINE, TEXT = "#9aa5ab", "#33393d"
+HEIGHT = 0.27
+"""Of a bar, where a group of bars is 1 high."""
 
-OURS, LINE, TEXT = "#2a6f97", "#9aa5ab", "#33393d"
 
+def draw(rates: Mapping[str, Sequence[float]], groups: Sequence[str], caption: str, target: Path) -> None:
+    """Writes the chart as a PNG: for each group of bars, one bar for each name in `rates`."""
+    import matplotlib
 
-def draw(figures: Figures, caption: str, target: Path) -> bool:
-    """Writes the chart as a PNG; says whether it could."""
-    try:
-        import matplotlib
-    except ImportError:
-        return False
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows = [row for row in ROWS if row.charted and figures.ratio(row, "reference") is not None]
-    if not rows:
-        return False
-    figure, axes = pyplot.subplots(figsize=(9, 1.3 + 0.32 * len(rows)))
-    for place, row in enumerate(reversed(rows)):
-        _bar(axes, place, row, figures)
-    axes.set_yticks(range(len(rows)), [row.title for row in reversed(rows)], color=TEXT)
-    axes.set_xscale("log")
-    axes.axvline(1, color=LINE, linewidth=1)
-    highest = axes.get_xlim()[1]
-    axes.set_xlim(min(0.8, axes.get_xlim()[0]), highest * 2)
-    axes.set_title(
-        "times better than ors-sdk 0.1.0: median, and spread over the rounds", fontsize=11, color=TEXT
-    )
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+    figure, axes = pyplot.subplots(figsize=(9, 1.0 + 0.62 * len(groups)))
+    for number, (name, values) in enumerate(rates.items()):
+        places = [group + (number - 1) * (HEIGHT + 0.02) for group in range(len(groups))]
+        axes.barh(places, values, height=HEIGHT, color=COLOURS[number], label=name)
+        for place, value in zip(places, values, strict=True):
+            axes.text(value, place, f" {value:,.0f}", va="center", fontsize=8, color=TEXT)
+    axes.set_yticks(range(len(groups)), groups, color=TEXT)
+    axes.invert_yaxis()
+    axes.set_title("steps per second, each package with its own server and client", fontsize=11, color=TEXT)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.margins(x=0.12)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+    axes.legend(frameon=False, loc="lower right")
     figure.text(0.01, 0.01, caption, fontsize=7, color=LINE)
     figure.tight_layout(rect=(0, 0.03, 1, 1))
     figure.savefig(target, dpi=130)
     pyplot.close(figure)
-    return True
-
-
-def _bar(axes: object, place: int, row: Row, figures: Figures) -> None:
-    ratio = figures.ratio(row, "reference")
-    assert ratio is not None  # only such rows are drawn
-    middle, low, high = ratio.middle, ratio.low, ratio.high
-    if not row.more_is_better:
-        middle, low, high = 1 / middle, 1 / high, 1 / low
-    axes.barh(place, middle - 1, left=1, height=0.62, color=OURS)  # type: ignore[attr-defined]
-    axes.plot([low, high], [place, place], color=TEXT, linewidth=1.2)  # type: ignore[attr-defined]
-    label = f" {middle:.0f}×" if middle >= 10 else f" {middle:.1f}×"
-    axes.text(high, place, label, va="center", fontsize=9, color=TEXT)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """Ours beside its peers, each with its own server and async client: `python -m bench.peers`, in five minutes.
 
 One core has the server, another the client. All take turns in every round; a ratio is of one round. With
-`--publish`, the table goes to docs/bench-peers.md.
+`--publish`, the table and a picture of it go to docs/bench-peers.md and .png.
 """
 
 import argparse
@@ -12,16 +12,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
-from bench import machine, reference
+from bench import chart, machine, reference
 from bench.servers import ROOT, Process, python_of
 
 OPENENV = ("openenv", "0.10.0", "uvicorn[standard]")
 PEERS = {"ours": "ours", "openenv": "OpenEnv 0.10.0", "reference": "ors-sdk 0.1.0"}
 LOADS = [(kind, concurrency) for kind in ("open", "episodes") for concurrency in (1, 32, 256)]
-TITLES = {"open": "steps/s on open sessions", "episodes": "steps/s, whole episodes of five"}
+TITLES = {"open": "open sessions", "episodes": "whole episodes of five steps"}
 Figures = dict[str, float]
+Found = dict[str, list[Figures]]
+"""What each package reached in each round."""
 
 
 class OpenEnv(Process):
@@ -65,21 +66,22 @@ def play(name: str, server: Process, kind: str, concurrency: int, seconds: float
     return {**found, "server_us": (machine.cpu_seconds(server.pid) - before) / found["steps"] * 1e6}
 
 
-def measure(rounds: int, seconds: float) -> list[str]:
-    """The rows of the table."""
-    rows = []
+def measure(rounds: int, seconds: float) -> dict[str, Found]:
+    """What was found for each load, by its title."""
+    every = {}
     with running() as servers:
         for kind, concurrency in LOADS:
-            found: dict[str, list[Figures]] = {name: [] for name in servers}
+            found: Found = {name: [] for name in servers}
             for number in range(rounds):
                 for name in list(servers)[:: 1 if number % 2 else -1]:
                     found[name].append(play(name, servers[name], kind, concurrency, seconds))
-            rows.append(_row(f"{TITLES[kind]}, {concurrency} at once", found))
-            print(rows[-1], flush=True)
-    return rows
+            title = f"{TITLES[kind]}, {concurrency} at once"
+            every[title] = found
+            print(_row(title, found), flush=True)
+    return every
 
 
-def _row(title: str, found: dict[str, list[Figures]]) -> str:
+def _row(title: str, found: Found) -> str:
     cells = [title]
     for name in PEERS:
         rate, p50, p99, client, server = (
@@ -98,13 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--publish", action="store_true", help="write docs/bench-peers.md")
+    parser.add_argument("--publish", action="store_true", help="write docs/bench-peers.md and .png")
     given = parser.parse_args()
     machine.allow_many_files()
     names = [*PEERS.values(), *(f"ours / {name}" for name in list(PEERS.values())[1:])]
     head = ["| | " + " | ".join(names) + " |", "| --- |" + " ---: |" * len(names)]
     noise = machine.noise_now()
-    rows = measure(given.rounds, given.seconds)
+    found = measure(given.rounds, given.seconds)
+    rows = [_row(title, each) for title, each in found.items()]
     about = machine.described()
     told = (
         "Each cell: steps per second; median and 99th-percentile latency; CPU time per step, client + server."
@@ -115,7 +118,13 @@ def main() -> None:
     text = "\n".join(["# Beside other packages", "", *head, *rows, "", told, "", where, ""])
     print(text, file=sys.stdout)
     if given.publish:
-        Path(ROOT / "docs" / "bench-peers.md").write_text(text)
+        (ROOT / "docs" / "bench-peers.md").write_text(text)
+        rates = {
+            title: [statistics.median(one["rate"] for one in each[name]) for each in found.values()]
+            for name, title in PEERS.items()
+        }
+        groups = [title.replace(", ", "\n", 1) for title in found]
+        chart.draw(rates, groups, where, ROOT / "docs" / "bench-peers.png")
 
 
 if __name__ == "__main__":
