@@ -53,7 +53,7 @@ def test_a_client_reads_every_kind_of_block_that_a_server_sends(kind: type[BaseM
     texts = {name: name for name, field in kind.model_fields.items() if field.is_required()}
     block = kind(**texts, detail={"a": 1})
     sent = dumps({"ok": True, "output": ToolOutput(blocks=[block])})  # type: ignore[list-item]
-    assert tool_output(loads(sent)).blocks == blocks(loads(dumps([block]))) == [block]
+    assert tool_output(sent).blocks == blocks(loads(dumps([block]))) == [block]
 
 
 def test_secrets_do_not_show_when_a_request_is_printed() -> None:

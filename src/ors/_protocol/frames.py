@@ -126,15 +126,9 @@ def read_call(payload: bytes) -> tuple[str, bytes, bytes, bytes]:
 
 
 def result_frame(number: int, task_id: bytes, result: bytes) -> bytes:
-    """Encodes the result of a tool call, which is JSON."""
+    """Encodes the task id and the result of a tool call, which is JSON, with a space between them."""
     header = _HEADER.pack(len(task_id) + 1 + len(result), RESULT, number)
     return b"%b%b %b" % (header, task_id, result)
-
-
-def read_result(payload: bytes) -> tuple[str, bytes]:
-    """Decodes the task id and the result of a tool call."""
-    task_id, _, result = payload.partition(b" ")
-    return task_id.decode("latin-1"), result
 
 
 def answer_frame(kind: int, number: int, status: int, headers: bytes, body: bytes = b"") -> bytes:

@@ -137,11 +137,16 @@ class AskingEnd(LinkEnd):
         return self._number
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
+        pending = self.pending.get(number)
+        if pending is None:  # it is about the link, or nobody waits for it any more
+            self._told(kind, number, payload)
+        else:
+            pending.take(kind, payload)
+
+    def _told(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.BYE:
             self._closing = True
             self._close_if_idle()
-        elif pending := self.pending.get(number):  # else nobody waits for it any more
-            pending.take(kind, payload)
 
     def done(self, number: int) -> None:
         self.pending.pop(number, None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple, NoReturn, get_args
 
+from ors._json import loads
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
 from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput
 
@@ -123,12 +124,16 @@ def blocks(values: Any) -> Blocks:
     return _blocks(values, _failed)
 
 
-def tool_output(result: Any) -> ToolOutput:
-    """The output of a call.
+def tool_output(text: bytes | str) -> ToolOutput:
+    """The output of a call, whose result is given as JSON.
 
     Raises:
         ToolCallError: the call was refused. ToolFailed: the result is not valid.
     """
+    try:
+        result = loads(text)
+    except ValueError as error:
+        raise _not_valid(str(error)) from None
     if not isinstance(result, dict):
         raise _not_valid(f"it is {_named(result)}, not an object")
     ok, output = result.get("ok"), result.get("output")

@@ -23,9 +23,10 @@ class Interruptible:
     `silent_after` is the loop time after which the stream that is read here counts as dead; None is never.
     """
 
-    __slots__ = ("_cancelling_before", "_error", "_task", "silent_after")
+    __slots__ = ("_cancelling_before", "_error", "_task", "loop", "silent_after")
 
     def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()  # once a call: each time takes a system call in CPython 3.11
         self._task: asyncio.Task[object] | None = None
         self._error: ORSError | None = None
         self._cancelling_before = 0
@@ -38,7 +39,7 @@ class Interruptible:
             self._task.cancel()
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.loop)
         assert task is not None
         self._task, self._error, self._cancelling_before = task, None, task.cancelling()
         return self
@@ -111,7 +112,7 @@ class KeepAlive:
     def watch(self, stream: Interruptible) -> None:
         """Interrupts `stream` with `Broken` when its `silent_after` has passed."""
         self._streams.add(stream)
-        if self._task is None or self._loop is not asyncio.get_running_loop():
+        if self._task is None or self._loop is not stream.loop:
             self._ensure_running()
 
     def unwatch(self, stream: Interruptible) -> None:

@@ -66,7 +66,7 @@ class RemoteServer:
 
     def is_linked(self, headers: Mapping[str, str]) -> bool:
         """Whether requests with these headers go over a link."""
-        return self.links is not None and self.links.is_up(headers)
+        return self.links is not None and self.links.link_up(headers, running_loop()) is not None
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
         return endpoint.path(quote(environment))

@@ -3,11 +3,21 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from itertools import count
 from typing import Any
+from urllib.parse import unquote
 
-from ors._json import dumps, loads
-from ors._protocol import CALL, IDEMPOTENCY_KEY, RESULT_GONE, SESSION_OVER, UNKNOWN_TASK_ID, CallReader
-from ors._protocol.frames import read_result
+from ors._json import dumps
+from ors._protocol import (
+    CALL,
+    EVENT_STREAM,
+    IDEMPOTENCY_KEY,
+    RESULT_GONE,
+    SESSION_ID,
+    SESSION_OVER,
+    UNKNOWN_TASK_ID,
+    CallReader,
+)
 from ors.client.requests.keepalive import Interruptible
 from ors.client.requests.retry import Retry
 from ors.client.requests.server import RemoteServer, read_body
@@ -18,7 +28,27 @@ from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportErr
 OnTaskId = Callable[[str], None]
 
 
-class PendingCall:
+class CallAddress:
+    """Where the calls of one session go."""
+
+    __slots__ = ("_keys", "_name", "headers", "path", "remote", "sid", "wire_path")
+
+    def __init__(self, remote: RemoteServer, path: str, headers: Mapping[str, str]) -> None:
+        self.remote = remote
+        self.path = path
+        self.wire_path = unquote(path).encode()
+        """The path in a frame."""
+        self.headers = {**headers, "Accept": EVENT_STREAM}
+        self.sid = headers[SESSION_ID]
+        self._name = os.urandom(8).hex()  # another process may be attached to the same session
+        self._keys = count(1)
+
+    def new_key(self) -> str:
+        """An idempotency key that no other call of the session has."""
+        return f"{self._name}-{next(self._keys)}"
+
+
+class PendingCall(Interruptible):
     """One tool call, from the first byte of its request to the last event of its stream.
 
     The tool runs once. When the connection breaks, the call is rejoined by its task id if that has arrived,
@@ -26,62 +56,66 @@ class PendingCall:
     """
 
     __slots__ = (
-        "_body", "_deadline", "_headers", "_keepalive", "_maybe_started", "_on_task_id", "_opened", "_path",
-        "_rejoining", "_remote", "_retry", "_task_id", "_wait",
+        "_asked", "_deadline", "_key", "_maybe_started", "_on_task_id", "_opened", "_rejoining", "_remote",
+        "_retry", "_task_id", "_to", "body",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        remote: RemoteServer,
-        wait: Interruptible,
-        path: str,
-        headers: Mapping[str, str],
-        body: dict[str, Any],
-        on_task_id: OnTaskId | None,
-    ) -> None:
-        self._remote = remote
-        self._keepalive = remote.keepalive
-        self._wait = wait
-        self._path = path
-        self._headers = {**headers, IDEMPOTENCY_KEY: os.urandom(16).hex()}
-        self._body = body
+    def __init__(self, to: CallAddress, asked: dict[str, Any], on_task_id: OnTaskId | None) -> None:
+        super().__init__()
+        self._to = to
+        self._remote = to.remote
+        self._key = to.new_key()
+        self._asked = asked
+        self.body = dumps(asked)
         self._on_task_id = on_task_id
-        self._task_id: str | None = body.get("task_id")
+        self._task_id: str | None = asked.get("task_id")
         self._maybe_started = self._rejoining = self._task_id is not None
         self._opened: float | None = None
-        self._deadline = asyncio.get_running_loop().time() + remote.options.call_seconds
+        self._deadline = self.loop.time() + to.remote.options.call_seconds
         self._retry: Retry | None = None  # since the connection broke without progress
 
-    async def result(self) -> Any:
-        """Runs the call; returns its result as parsed JSON.
+    async def result(self) -> bytes | str:
+        """Runs the call; returns its result as JSON.
 
         Raises:
             ToolFailed, SessionLost, CallOutcomeUnknown, TransportError, ResponseError: there is no result.
         """
-        self._keepalive.watch(self._wait)
+        keepalive = self._remote.keepalive
+        keepalive.watch(self)
         try:
             while True:
                 try:
-                    with self._wait:
-                        return self._outcome(await self._attempt())
+                    with self:
+                        return await self._attempt()
                 except TransportError as error:
-                    with self._wait:
+                    with self:
                         await self._recover(error)
         finally:
-            self._keepalive.unwatch(self._wait)
+            keepalive.unwatch(self)
 
-    async def _attempt(self) -> CallReader | bytes:
-        self._opened = None
+    async def _attempt(self) -> bytes | str:
+        self._opened, to, remote = None, self._to, self._remote
         # Other servers send no byte, not even a ping, while they wait for the environment's setup.
-        silence = asyncio.get_running_loop().time() + self._remote.options.heartbeat_seconds
-        self._wait.silent_after = silence if self._remote.honours_keys else self._deadline
-        links, body = self._remote.links, dumps(self._body)
-        told = None if links is None else await links.call(self._path, self._headers, body)
-        if isinstance(told, bytes):
-            if self._on_task_id is not None and self._task_id is None:
-                self._on_task_id(read_result(told)[0])
-            return told
-        response = told or await self._remote.send(CALL.method, self._path, self._headers, body)
+        silence = self.loop.time() + remote.options.heartbeat_seconds
+        self.silent_after = silence if remote.honours_keys else self._deadline
+        link = None if remote.links is None else remote.links.link_up(to.headers, self.loop)
+        answer = None if link is None else link.call(to.wire_path, to.sid, self._key, self.body)
+        if answer is None:
+            headers = {**to.headers, IDEMPOTENCY_KEY: self._key}
+            return await self._streamed(await remote.send(CALL.method, to.path, headers, self.body))
+        try:  # as `arrived` does: a coroutine less on the hot path
+            told = await answer.begun
+        except asyncio.CancelledError:
+            answer.close()
+            raise
+        if told is None:
+            return await self._streamed(await answer.arrived())
+        task_id, _, result = told.partition(b" ")
+        if self._on_task_id is not None and self._task_id is None:
+            self._on_task_id(task_id.decode("latin-1"))
+        return result
+
+    async def _streamed(self, response: Response) -> str:
         if response.status != 200:
             text = await read_body(response, self._remote.options.answer_bytes)
             raise failure(response.status, response.headers, text)
@@ -93,20 +127,21 @@ class PendingCall:
             raise
         if not response.ended:
             await read_rest(response)
-        return reader
+        return self._outcome(reader)
 
     async def _read(self, response: Response, reader: CallReader) -> None:
-        loop, options = asyncio.get_running_loop(), self._remote.options
+        loop, options = self.loop, self._remote.options
         self._opened = loop.time()
         left = limit = options.answer_bytes
         async for chunk in response.body:
-            self._wait.silent_after = silent_after = loop.time() + options.heartbeat_seconds
+            self.silent_after = silent_after = loop.time() + options.heartbeat_seconds
             left -= len(chunk)
             if left < 0:
                 raise ToolFailed(too_large("result", limit), reason="limit")
             done = reader.feed(chunk)
             if reader.task_id is not None and self._task_id is None:
-                self._task_id = self._body["task_id"] = reader.task_id
+                self._task_id = self._asked["task_id"] = reader.task_id
+                self.body = dumps(self._asked)
                 if self._on_task_id is not None:
                     self._on_task_id(reader.task_id)
             if done:
@@ -119,7 +154,7 @@ class PendingCall:
         raise Broken("the stream ended before its last event")
 
     async def _recover(self, error: TransportError) -> None:
-        self._wait.silent_after = None
+        self.silent_after = None
         self._maybe_started = self._maybe_started or not certainly_not_run(error)
         if self._maybe_started:
             if self._task_id is None and not self._remote.honours_keys:
@@ -138,11 +173,11 @@ class PendingCall:
 
     def _held_long(self) -> bool:
         # A proxy that cuts every stream after a minute must not end a tool that takes an hour.
-        held = 0.0 if self._opened is None else asyncio.get_running_loop().time() - self._opened
+        held = 0.0 if self._opened is None else self.loop.time() - self._opened
         return held >= self._remote.options.heartbeat_seconds
 
-    def _outcome(self, reader: CallReader | bytes) -> Any:
-        if isinstance(reader, CallReader) and reader.error is not None:
+    def _outcome(self, reader: CallReader) -> str:
+        if reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
                 raise SessionLost(reader.error, reason=reader.reason)
             if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
@@ -150,7 +185,4 @@ class PendingCall:
                     f"the call has run or is running, but its result is lost: {reader.error}"
                 )
             raise ToolFailed(reader.error or "the tool failed, without saying why", reason=reader.reason)
-        try:
-            return loads(read_result(reader)[1]) if isinstance(reader, bytes) else reader.value()
-        except ValueError as error:
-            raise ToolFailed(f"the result is not valid: {error}") from None
+        return reader.result or "null"

@@ -1,16 +1,16 @@
 """AsyncSession: one episode, from its start to its end."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from ors import _protocol
-from ors._protocol import CALL, EVENT_STREAM, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
+from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.ahead import Ahead
-from ors.client.sessions.call import OnTaskId, PendingCall
+from ors.client.sessions.call import CallAddress, OnTaskId, PendingCall
 from ors.client.sessions.create import checked_sid, create, delete, new_sid, task_body
 from ors.client.sessions.fork import forked
 from ors.client.sessions.transcript import Transcript
@@ -63,7 +63,6 @@ class AsyncSession(Bound):
         self._ahead = Ahead(self._remote.usual[self._environment])
         self._call_path = self._remote.path(CALL, self._environment)
         self._headers = self._remote.headers(api_key)
-        self._call_headers: dict[str, str] = {}
         if sid is not None:
             self._set_sid(sid)
 
@@ -257,7 +256,8 @@ class AsyncSession(Bound):
             text = f"The environment {self._environment!r} has no @terminal tool; ask terminal_tool() first"
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
-        return await self._keep(found.name, given, on_task_id, said=message)
+        asked = {"name": found.name, "input": given}
+        return await self._call(asked, on_task_id, self._transcript, said=message)
 
     async def call_tool(
         self,
@@ -285,7 +285,8 @@ class AsyncSession(Bound):
         for key in input:
             if not isinstance(key, str):
                 raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-        return await self._keep(tool_name, input, on_task_id, call_id)
+        asked = {"name": tool_name, "input": input}
+        return await self._call(asked, on_task_id, self._transcript, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of a call that was started before, by this process or another one.
@@ -317,24 +318,21 @@ class AsyncSession(Bound):
         for pending in tuple(self._pending):
             pending.interrupt(error)
 
-    def _keep(
+    async def _call(
         self,
-        name: str,
-        given: JSONObject,
+        asked: dict[str, Any],
         on_task_id: OnTaskId | None,
+        transcript: Transcript | None = None,
         call_id: str | None = None,
         said: str | None = None,
-    ) -> Coroutine[Any, Any, ToolOutput]:
-        call = self._call({"name": name, "input": given}, on_task_id)
-        return call if self._transcript is None else self._transcript.keep(name, given, call_id, said, call)
-
-    async def _call(self, body: dict[str, Any], on_task_id: OnTaskId | None) -> ToolOutput:
-        await self._opened_headers()
+    ) -> ToolOutput:
+        if self._lost is not None or not self.kept:
+            await self._opened_headers()
         if not self._ahead.is_over:
             self._ahead.end()
-        pending = Interruptible()
-        self._pending.add(pending)
-        call = PendingCall(self._remote, pending, self._call_path, self._call_headers, body, on_task_id)
+        call = PendingCall(self._calls, asked, on_task_id)
+        self._pending.add(call)
+        number = 0 if transcript is None else transcript.begin()
         try:
             result = await call.result()
         except SessionLost as error:
@@ -342,9 +340,13 @@ class AsyncSession(Bound):
         except (NotFound, Gone) as error:
             raise await self._diagnosed(error) from None
         finally:
-            self._pending.discard(pending)
-        self.heard = asyncio.get_running_loop().time()
-        return tool_output(result)
+            self._pending.discard(call)
+            if transcript is not None:
+                transcript.running -= 1
+        self.heard = call.loop.time()
+        if transcript is None:
+            return tool_output(result)
+        return transcript.read(number, call.body, call_id, said, result)
 
     async def _ask(self, endpoint: Endpoint) -> Any:
         headers = await self._opened_headers()
@@ -352,10 +354,7 @@ class AsyncSession(Bound):
         self._pending.add(pending)
         try:
             with pending:
-                seconds, ahead = (
-                    self._remote.options.setup_seconds,
-                    self._ahead.take(endpoint),
-                )
+                seconds, ahead = self._remote.options.setup_seconds, self._ahead.take(endpoint)
                 answer = await self._remote.ask(
                     endpoint, self._environment, headers=headers, seconds=seconds, ahead=ahead
                 )
@@ -401,4 +400,4 @@ class AsyncSession(Bound):
     def _set_sid(self, sid: str) -> None:
         self.sid = checked_sid(sid)
         self._headers = {**self._headers, SESSION_ID: sid}
-        self._call_headers = {**self._headers, "Accept": EVENT_STREAM}
+        self._calls = CallAddress(self._remote, self._call_path, self._headers)

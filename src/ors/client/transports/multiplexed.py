@@ -10,7 +10,6 @@ from weakref import WeakSet
 from ors._json import loads
 from ors._protocol import (
     API_KEY,
-    IDEMPOTENCY_KEY,
     PREFIX_CHARS,
     SERVER_VERSION,
     SESSION_ID,
@@ -61,27 +60,15 @@ class MultiplexedTransport:
             return await self._send_first(method, path, headers, body)
         return await self._http.send(method, path, headers, body)
 
-    async def call(self, path: str, headers: Mapping[str, str], body: bytes) -> Response | bytes | None:
-        """Sends a tool call; returns its result (`read_result`), another answer, or None: HTTP must do it."""
-        link = await self._link(headers)
-        answer = None if link is None else link.call(path, headers, body)
-        if answer is None:
-            return None
-        try:  # as `arrived` does: a coroutine less on the hot path
-            result = await answer.begun
-        except asyncio.CancelledError:
-            answer.close()
-            raise
-        return await answer.arrived() if result is None else result
-
-    def is_up(self, headers: Mapping[str, str]) -> bool:
-        """Whether there is a link for a request with these headers."""
+    def link_up(self, headers: Mapping[str, str], loop: asyncio.AbstractEventLoop) -> "Link | None":
+        """The link for a request with these headers, if it is there already."""
         link = self._links.get(headers.get(API_KEY, ""))
-        return link is not None and self._loop is running_loop() and link.is_up
+        return link if link is not None and link.is_up and self._loop is loop else None
 
     def new_sid(self, headers: Mapping[str, str]) -> str:
         """An id for a new session of the server that is linked; empty if only the server can make one."""
-        return self._links[headers.get(API_KEY, "")].new_sid() if self.is_up(headers) else ""
+        link = self.link_up(headers, running_loop())
+        return "" if link is None else link.new_sid()
 
     async def close(self) -> None:
         """Closes all connections. Requests that are still sent, as to delete a session, go by HTTP."""
@@ -165,6 +152,8 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
     def __init__(self, upgrade: bytes, longest: int, buffer: memoryview) -> None:
         super().__init__(upgrade, longest + frames.PIECE_BYTES)
         self._buffer = buffer
+        self.is_up = True
+        """Whether requests can be sent."""
         self._prefix = ""
         self._makes_ids = False
         self.is_garbled = False
@@ -172,10 +161,6 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         self._doubt: asyncio.TimerHandle | None = None
         self.greeted: asyncio.Future[bool | None] = self._loop.create_future()
         """Whether the server offers links; None if the connection broke, or it is not now."""
-
-    @property
-    def is_up(self) -> bool:
-        return self._transport is not None and not self._closing and not self._transport.is_closing()
 
     def new_sid(self) -> str:
         return self._prefix + new_session_id()[PREFIX_CHARS:] if self._prefix and self._makes_ids else ""
@@ -199,14 +184,13 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             return None  # HTTP says what is wrong
         return self._sent(number, frame)
 
-    def call(self, path: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
+    def call(self, path: bytes, sid: str, key: str, body: bytes) -> "Answer | None":
         """Sends a tool call, as `ask` does."""
-        sid = headers[SESSION_ID]
         if not self._fits(sid, body):
             return None
         number = self.next_number()
-        named = (unquote(path).encode(), sid.encode("latin-1"), headers[IDEMPOTENCY_KEY].encode())
-        return self._sent(number, frames.call_frame(number, *named, body))
+        frame = frames.call_frame(number, path, sid.encode("latin-1"), key.encode(), body)
+        return self._sent(number, frame)
 
     def _fits(self, sid: str, body: bytes) -> bool:
         # A proxy may lead links and requests to different servers.
@@ -217,9 +201,12 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             return None
         answer = self.pending[number] = Answer(self, number, self._loop)
         self.write(frame)
-        if self._doubt is None and self._loop.time() - self.heard > SILENCE_SECONDS:
-            self._doubt = self._loop.call_later(LAST_SECONDS, self._cut_if_silent)
         return answer
+
+    def flush(self) -> None:
+        super().flush()
+        if self._doubt is None and self.pending and self._loop.time() - self.heard > SILENCE_SECONDS:
+            self._doubt = self._loop.call_later(LAST_SECONDS, self._cut_if_silent)
 
     def _cut_if_silent(self) -> None:
         self._doubt = None
@@ -240,6 +227,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         self.data_received(bytes(self._buffer[:nbytes]))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.is_up = False
         if not self.greeted.done():
             self.greeted.set_result(None)
         if self._doubt is not None:
@@ -255,7 +243,15 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             self.greeted.set_result(None if head[9:10] == b"5" else False)
         super()._refused(head)
 
-    def _take(self, kind: int, number: int, payload: bytes) -> None:
+    def close(self) -> None:
+        self.is_up = False
+        super().close()
+
+    def cut(self) -> None:
+        self.is_up = False
+        super().cut()
+
+    def _told(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.HELLO:
             hello = loads(payload)
             self._prefix = str(hello.get("prefix", "")) if isinstance(hello, dict) else ""
@@ -264,7 +260,8 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         elif kind == frames.LOAD:
             self._makes_ids = payload == frames.ACCEPTS
         else:
-            super()._take(kind, number, payload)
+            self.is_up = self.is_up and kind != frames.BYE
+            super()._told(kind, number, payload)
 
 
 class Answer:
@@ -335,8 +332,10 @@ class Answer:
 
     def take(self, kind: int, payload: bytes) -> None:
         if kind == frames.RESULT and self._chunks is None:
-            self._end()
-            self._begin(payload)
+            self._complete = True
+            self._link.done(self._number)
+            if not self.begun.done():
+                self.begun.set_result(payload)
         elif kind in (frames.WHOLE, frames.HEAD) and self._chunks is None:
             self.status, headers, first = frames.read_answer(payload)
             self.headers = _fields(headers)
@@ -345,7 +344,7 @@ class Answer:
                 self._end()
             else:
                 self._window = Window(self._link, self._number)
-            self._begin(None)
+            self._begin()
         elif kind in (frames.PART, frames.END) and self._chunks is not None:
             if payload:
                 self._chunks.append(payload)
@@ -357,12 +356,12 @@ class Answer:
 
     def lost(self) -> None:
         self.broken = "the connection broke"
-        self._begin(None)
+        self._begin()
         self._wake()
 
-    def _begin(self, result: bytes | None) -> None:
+    def _begin(self) -> None:
         if not self.begun.done():
-            self.begun.set_result(result)
+            self.begun.set_result(None)
 
     def _end(self) -> None:
         self._complete = True

@@ -84,7 +84,7 @@ class LinkClient(AskingEnd, asyncio.Protocol):
             self._open = False
             self.owner.closed(self)
 
-    def _take(self, kind: int, number: int, payload: bytes) -> None:
+    def _told(self, kind: int, number: int, payload: bytes) -> None:
         if kind == frames.LOAD:
             self.owner.load(*frames.read_load(payload))
         elif kind == frames.HELLO:
@@ -104,7 +104,7 @@ class LinkClient(AskingEnd, asyncio.Protocol):
         else:
             if kind == frames.BYE:
                 self.owner.goodbye()
-            super()._take(kind, number, payload)
+            super()._told(kind, number, payload)
 
     def _close_if_idle(self) -> None:
         if not self._finds:
