@@ -1,7 +1,6 @@
 import json
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from ors import Environment, Limits, Server, TextBlock, ToolOutput, tool
-from ors.conformance import Times, Unreachable, as_badge, as_json, as_junit, as_text, check, requirements
+from ors.conformance import Times, Unreachable, as_json, as_text, check, requirements
 from ors.conformance.checks import all_checks
 from ors.conformance.probe import Probe
 from ors.types import Blocks, JSONObject
@@ -219,11 +218,3 @@ def test_reports_show_the_offending_bytes(several: str) -> None:
     given = json.loads(as_json(report))
     assert given["conforms"] is False
     assert [r["id"] for r in given["results"] if r["outcome"] == "failed"] == ["health.ok"]
-    suites = ElementTree.fromstring(as_junit(report))
-    assert [case.get("name") for case in suites.iter("testcase") if case.find("failure") is not None] == [
-        "health.ok"
-    ]
-    assert len(list(suites.iter("skipped"))) == 6
-    assert as_badge(report) == (
-        "![ORS conformance: 3/4 passed](https://img.shields.io/badge/ORS-3%2F4%20passed-red)"
-    )

@@ -36,8 +36,6 @@ COMMANDS = {
     "runs": ("runs:runs", "List, show, compare, check and export runs."),
     "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
     "sandboxes": ("sandboxes:sandboxes", "Serve sandboxes to programs that use openreward."),
-    "config": ("config:config", "Show every setting and where it comes from."),
-    "completion": ("config:completion", "Print the completion script for a shell."),
 }
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
@@ -45,10 +43,7 @@ GROUPS = {
     "Write": ("init", "play", "test", "card"),
     "Look": ("list", "tasks", "tools", "prompt", "call", "inspect"),
     "Evaluate": ("eval", "mcp", "runs", "view", "replay", "regrade"),
-    "Operate": (
-        *("serve", "run", "route", "hosts", "check", "bench"),
-        *("sandbox", "sandboxes", "config", "completion"),
-    ),
+    "Operate": ("serve", "run", "route", "hosts", "check", "bench", "sandbox", "sandboxes"),
 }
 """The commands as `ors --help` lists them."""
 

@@ -8,7 +8,7 @@ from ors.conformance.requirements import ServerUnreachable as Unreachable
 from ors.conformance.subject import Times
 from ors.conformance.suite import CheckResult as Result
 from ors.conformance.suite import ConformanceReport as Report
-from ors.conformance.suite import as_badge, as_json, as_junit, as_text, check
+from ors.conformance.suite import as_json, as_text, check
 
 __all__ = [
     "Report",
@@ -16,9 +16,7 @@ __all__ = [
     "Result",
     "Times",
     "Unreachable",
-    "as_badge",
     "as_json",
-    "as_junit",
     "as_text",
     "check",
     "requirements",

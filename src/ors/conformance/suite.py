@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -225,42 +224,3 @@ def _as_dict(result: CheckResult) -> dict[str, Any]:
         "seen": result.seen,
         "seconds": round(result.seconds, 3),
     }
-
-
-def as_junit(report: ConformanceReport) -> str:
-    """Formats a report as JUnit XML with a test case per requirement."""
-    suites = ElementTree.Element("testsuites", name="ors check")
-    for chapter, group in groupby(report.results, key=lambda result: result.requirement.chapter):
-        results = list(group)
-        suite = ElementTree.SubElement(
-            suites,
-            "testsuite",
-            name=chapter,
-            tests=str(len(results)),
-            failures=str(sum(r.outcome == "failed" for r in results)),
-            skipped=str(sum(r.outcome == "not tried" for r in results)),
-        )
-        for result in results:
-            _test_case(suite, result)
-    ElementTree.indent(suites)
-    return ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _test_case(suite: ElementTree.Element, result: CheckResult) -> None:
-    wanted = result.requirement
-    case = ElementTree.SubElement(
-        suite, "testcase", classname=wanted.level, name=wanted.id, time=f"{result.seconds:.3f}"
-    )
-    if result.outcome == "failed":
-        failure = ElementTree.SubElement(case, "failure", message=f"{wanted.text} {result.reason}")
-        failure.text = f"{wanted.source}\n{result.seen}"
-    elif result.outcome == "not tried":
-        ElementTree.SubElement(case, "skipped", message=result.reason)
-
-
-def as_badge(report: ConformanceReport) -> str:
-    """Markdown badge for a README."""
-    passed, tried = len(report.of("passed")), len(report.of("passed")) + len(report.of("failed"))
-    color = "red" if not report.conforms else "yellow" if report.of("failed") else "brightgreen"
-    label = f"{passed}%2F{tried}%20passed"
-    return f"![ORS conformance: {passed}/{tried} passed](https://img.shields.io/badge/ORS-{label}-{color})"

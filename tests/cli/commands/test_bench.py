@@ -15,28 +15,27 @@ FAST = ["--seconds", "0.5", "--concurrency", "2"]
 def test_a_server_is_measured(url: str) -> None:
     done = run("bench", url, "--tool", "submit", "--input", '{"answer": 3}', *FAST, "--json")
     assert done.code == 0, done.out
-    (subject,) = done.json["subjects"]
-    assert subject["calls"] == subject["episodes"] > 0
-    assert subject["errors"] == {}
-    assert subject["calls_per_second"] == pytest.approx(subject["calls"] / subject["seconds"])
-    assert 0 < subject["call_p50_ms"] <= subject["call_p99_ms"] <= subject["call_max_ms"]
+    found = done.json
+    assert found["calls"] == found["episodes"] > 0
+    assert found["errors"] == {}
+    assert found["calls_per_second"] == pytest.approx(found["calls"] / found["seconds"])
+    assert 0 < found["call_p50_ms"] <= found["call_p99_ms"] <= found["call_max_ms"]
 
 
-def test_two_servers_take_turns_and_are_compared(url: str, park: str) -> None:
-    done = run("bench", url, "--compare", park, "--tool", "special", "--calls", "3", *FAST)
+def test_the_figures_of_a_target_are_printed(park: str) -> None:
+    done = run("bench", park, "--tool", "special", "--calls", "3", *FAST)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0] == "special {}: 2 concurrent episodes"
-    assert lines[2].split() == [url, park, "RATIO"]
+    assert lines[2].split() == [park]
     assert lines[3].startswith("calls per second")
-    assert lines[3].endswith("×")
+    assert lines[-1].split() == ["errors", "0"]
 
 
 def test_errors_are_counted_by_kind_and_make_it_a_fault(url: str) -> None:
     done = run("bench", url, "--tool", "fail", *FAST, "--json")
     assert done.code == 1
-    errors = done.json["subjects"][0]["errors"]
-    assert list(errors) == ["ToolFailed: Tool execution failed: it broke"]
+    assert list(done.json["errors"]) == ["ToolFailed: Tool execution failed: it broke"]
     shown = run("bench", url, "--tool", "refuse", *FAST)
     assert shown.code == 1
     assert "× ToolCallError: not today" in shown.err
@@ -60,8 +59,6 @@ def test_without_a_tool_it_takes_one_that_needs_no_input(url: str) -> None:
         (["--tool", "submit", "--input", '{"x": 1}'], 2, "submit has no parameter 'x'"),
         (["--env", "nope"], 2, "There is no environment 'nope'"),
         (["--split", "nope"], 2, "Invalid split"),
-        (["--compare", "http://127.0.0.1:1"], 3, "cannot be reached"),
-        (["--compare", "nofile.py"], 3, "No such file"),
     ],
 )
 def test_what_cannot_be_measured_is_told(url: str, words: list[str], code: int, said: str) -> None:
@@ -87,11 +84,11 @@ def test_an_interrupted_measurement_still_gives_a_summary(url: str, tmp_path: Pa
     assert "calls per second" in rest
 
 
-def test_percentiles_are_right_within_two_percent() -> None:
+def test_percentiles_are_right() -> None:
     latencies = Latencies()
     for n in range(1, 1001):
         latencies.add(n / 1000)
     for percent in (50, 90, 99):
-        assert latencies.percentile(percent) == pytest.approx(percent * 10, rel=0.02)
+        assert latencies.percentile(percent) == pytest.approx(percent * 10)
     assert latencies.percentile(100) == pytest.approx(1000)
     assert Latencies().percentile(50) is None

@@ -105,19 +105,3 @@ def test_pictures_of_a_tool_are_saved_where_one_wants_them(url: str, tmp_path: P
     done = run("call", url, "picture", "--images", "deep/er", cwd=tmp_path)
     assert done.out == "[image saved to deep/er/picture-1.png]\n"
     assert (tmp_path / "deep/er/picture-1.png").exists()
-
-
-def test_a_session_can_be_kept_for_the_next_call(url: str) -> None:
-    first = run("call", url, "special", "--keep", "--json").json
-    again = run("call", url, "submit", "answer=3", "--session", first["session"])
-    assert again.out.splitlines() == ["True", "reward: 1", "finished"]
-    refused = run("call", url, "submit", "answer=3", "--session", first["session"])
-    assert refused.code == 1
-    assert "finished" in refused.err
-    assert run("call", url, "special", "--session", "unknown").code == 2
-
-
-def test_a_target_has_no_session_to_keep(park: str) -> None:
-    done = run("call", park, "special", "--keep")
-    assert done.code == 2
-    assert "need a URL" in done.err

@@ -6,10 +6,7 @@ import os
 import re
 import signal
 import socket
-import ssl
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +17,6 @@ import pytest
 from ors import Limits
 from ors.client import ORS, Session, ToolCallError
 from ors.errors import ToolFailed
-from tests.support import TLS
 from tests.support.commands import ORS as COMMAND
 from tests.support.commands import PATIENCE, Running, run, running, variables
 from tests.support.raw_http import Raw
@@ -248,7 +244,6 @@ def test_a_second_signal_ends_a_reloading_server_at_once(tmp_path: Path) -> None
 
 
 PLACE = "Cannot import quick.py: SyntaxError: invalid syntax (quick.py:1)"
-DOWN = "The server is not running; its log says why"
 
 
 @pytest.mark.parametrize("where", [[], ["--host", "0.0.0.0", "--insecure"]], ids=["loopback", "open"])
@@ -263,64 +258,12 @@ def test_a_change_that_does_not_import_is_logged_and_the_next_one_is_tried(
         module.write_text("x = = 1")
         assert server.errors(re.escape(PLACE))
         assert server.errors("The server has stopped")
-        for answer in (
-            raw.get("/list_environments"),
-            raw.get("/health"),
-            raw.get("/-/sessions"),
-            raw.post("/create", {"task_spec": {"x": "y" * 50_000}}),
-        ):
-            assert (answer.status, answer.json()["detail"]) == (503, DOWN)
-            assert answer.headers["retry-after"] == "1"
+        with pytest.raises(ConnectionRefusedError):
+            raw.get("/list_environments")
         module.write_text(QUICK)
         assert server.errors("quick.py changed: restarting")
-        server.url()
+        assert urlsplit(server.url()).port == port
         assert raw.get("/list_environments").json() == ["quick"]
-
-
-FAILURES = {
-    "import": "raise OSError('no postgres://admin:hunter2@db')",
-    "startup": QUICK + "\n    @classmethod\n    def startup(cls):\n        raise OSError('no hunter2')\n",
-    "exit": "import os; os._exit(7)",
-}
-
-
-@pytest.mark.parametrize("how", FAILURES)
-def test_nobody_is_told_why_a_reloaded_server_does_not_start(tmp_path: Path, how: str) -> None:
-    (tmp_path / "quick.py").write_text(FAILURES[how])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        raw = Raw(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    words = ("serve", "quick.py", "--port", str(raw.port), "--reload")
-    with running(*words, cwd=tmp_path, env={"ORS_API_KEYS": "team=right"}) as server:
-        server.errors("The server has stopped")
-        for key, status in (("right", 503), ("wrong", 401), ("", 401)):
-            answer = raw.get("/list_environments", headers={"X-API-Key": key})
-            assert answer.status == status
-            assert "hunter2" not in f"{answer}"
-        foreign = raw.get("/list_environments", headers={"X-API-Key": "right", "Origin": "http://evil.com"})
-        assert foreign.status == 403
-    with running(*words, cwd=tmp_path) as server:
-        server.errors("The server has stopped")
-        assert raw.get("/list_environments").json() == {"detail": DOWN}
-        assert raw.get("/list_environments", headers={"Host": "evil.com"}).status == 403
-        assert server.stop().code == 0
-
-
-def test_a_change_that_does_not_import_is_answered_under_tls_too(tmp_path: Path) -> None:
-    module = tmp_path / "quick.py"
-    module.write_text(QUICK)
-    certificate = ("--ssl-certfile", str(TLS / "cert.pem"), "--ssl-keyfile", str(TLS / "key.pem"))
-    with running("serve", "quick.py", "--port", "0", "--reload", *certificate, cwd=tmp_path) as server:
-        url = server.line(r"Serving on (https://\S+)")[1]
-        module.write_text("x = = 1")
-        assert server.errors("The server has stopped")
-        parts, trusted = urlsplit(url), ssl.create_default_context(cafile=str(TLS / "cert.pem"))
-        # One who connects and says nothing holds up nobody.
-        silent = socket.create_connection((parts.hostname or "", parts.port or 0))
-        with silent, pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(f"{url}/list_environments", context=trusted, timeout=20)
-        assert refused.value.code == 503
-        assert json.load(refused.value)["detail"] == DOWN
-        refused.value.close()
 
 
 def test_a_reloaded_server_does_not_outlive_its_supervisor(tmp_path: Path) -> None:

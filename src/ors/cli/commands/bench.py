@@ -5,9 +5,10 @@ import itertools
 import math
 import sys
 import time
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ OVERTIME_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 MOST_KINDS_OF_ERRORS = 20
 MOST_TASKS = 1000
+PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True)
@@ -47,28 +49,23 @@ class LoadPlan:
 
 
 class Latencies:
-    """Histogram of durations with buckets 2% wide, so memory stays constant."""
-
-    _WIDTH = 50
+    """Durations in seconds. Eight bytes each: an hour of 10,000 calls per second takes 300 MB."""
 
     def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
-        self.count = 0
-        self.highest = 0.0
+        self._seconds = array("d")
 
     def add(self, seconds: float) -> None:
-        self._buckets[round(math.log(max(seconds, 1e-9)) * self._WIDTH)] += 1
-        self.count += 1
-        self.highest = max(self.highest, seconds)
+        self._seconds.append(seconds)
+
+    @property
+    def count(self) -> int:
+        return len(self._seconds)
 
     def percentile(self, percent: float) -> float | None:
         """Percentile in milliseconds; None without durations."""
-        rest = self.count * percent / 100
-        for bucket, count in sorted(self._buckets.items()):
-            rest -= count
-            if rest <= 0:
-                return 1000 * min(math.exp(bucket / self._WIDTH), self.highest)
-        return None
+        if not self._seconds:
+            return None
+        return 1000 * sorted(self._seconds)[math.ceil(self.count * percent / 100) - 1]
 
 
 @dataclass
@@ -91,6 +88,20 @@ class Tally:
 
     def per_second(self, count: int) -> float:
         return count / self.seconds if self.seconds else 0.0
+
+    def figures(self) -> dict[str, float | None]:
+        figures: dict[str, float | None] = {
+            "calls_per_second": self.per_second(self.calls.count),
+            "episodes_per_second": self.per_second(self.episodes),
+        }
+        for name, latencies in (("call", self.calls), ("open", self.opened)):
+            figures |= {f"{name}_p{p}_ms": latencies.percentile(p) for p in PERCENTILES}
+            figures[f"{name}_max_ms"] = latencies.percentile(100)
+        return figures
+
+    def as_json(self) -> dict[str, Any]:
+        counts = {"calls": self.calls.count, "episodes": self.episodes, "errors": dict(self.errors)}
+        return {"seconds": self.seconds, **counts, **self.figures()}
 
 
 async def run(env: AsyncEnvironment, plan: LoadPlan, seconds: float, tally: Tally) -> None:
@@ -143,46 +154,16 @@ async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index
     tally.episodes += 1
 
 
-ROUNDS = 5
-"""Two servers take turns this often, so that other load on the machine affects both equally."""
-PERCENTILES = (50, 90, 99)
-
-
-@dataclass
-class BenchTarget:
-    where: str
-    env: AsyncEnvironment
-    tally: Tally = field(default_factory=Tally)
-
-    def figures(self) -> dict[str, float | None]:
-        tally = self.tally
-        figures: dict[str, float | None] = {
-            "calls_per_second": tally.per_second(tally.calls.count),
-            "episodes_per_second": tally.per_second(tally.episodes),
-        }
-        for name, latencies in (("call", tally.calls), ("open", tally.opened)):
-            figures |= {f"{name}_p{p}_ms": latencies.percentile(p) for p in PERCENTILES}
-            figures[f"{name}_max_ms"] = latencies.highest * 1000 if latencies.count else None
-        return figures
-
-    def as_json(self) -> dict[str, Any]:
-        tally = self.tally
-        counts = {"calls": tally.calls.count, "episodes": tally.episodes, "errors": dict(tally.errors)}
-        return {"where": self.where, "seconds": tally.seconds, **counts, **self.figures()}
-
-
 @click.command(
     cls=Command,
     examples=[
         "ors bench adder --seconds 2",
         "ors bench http://127.0.0.1:8080 --input '{\"answer\": 3}' --seconds 2 --concurrency 32",
-        "ors bench http://127.0.0.1:8080 --compare adder --seconds 2 --json",
     ],
 )
 @WHERE
-@click.option("--compare", metavar="URL|TARGET", help="Second server to measure, in turns; prints ratios.")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="Time for each server."
+    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="Time to measure for."
 )
 @click.option(
     "--concurrency",
@@ -200,58 +181,32 @@ class BenchTarget:
 @click.option("--split", metavar="NAME", help="Split of the tasks.  [default: the first]")
 @api_key
 @as_json
-def bench(
-    where: str, compare: str | None, seconds: float, as_json: bool, api_key: str | None, **how: Any
-) -> None:
+def bench(where: str, seconds: float, as_json: bool, api_key: str | None, **how: Any) -> None:
     """Measure calls per second, episodes per second, latencies and errors.
 
     Episodes run concurrently. Each opens a task, reads the prompt and calls one tool until the episode is
     finished. All load comes from this process. A TARGET is served by a child process.
     """
-    subjects: list[BenchTarget] = []
+    tally, plan = Tally(), None
     with ExitStack() as stack:
-        urls = {
-            place: as_url(place) or stack.enter_context(served(place)) for place in _places(where, compare)
-        }
-        for url in urls.values():
-            greet(url, api_key)
-        try:
-            plan = asyncio.run(_measure(urls, subjects, seconds, api_key, how, quiet=as_json))
-        except KeyboardInterrupt:
-            plan = None
-    _print(subjects, plan, as_json)
-    if not subjects or any(subject.tally.error_count for subject in subjects):
+        url = as_url(where) or stack.enter_context(served(where))
+        greet(url, api_key)
+        with suppress(KeyboardInterrupt):
+            plan = asyncio.run(_measure(url, tally, seconds, api_key, how, quiet=as_json))
+    _print(where, tally, plan, as_json)
+    if not tally.seconds or tally.error_count:
         raise click.exceptions.Exit(1)
 
 
-def _places(where: str, compare: str | None) -> list[str]:
-    if where == compare:
-        raise WrongUsage("--compare needs a second server, different from the first")
-    return [where] if compare is None else [where, compare]
-
-
 async def _measure(
-    urls: dict[str, str],
-    subjects: list[BenchTarget],
-    seconds: float,
-    api_key: str | None,
-    how: dict[str, Any],
-    quiet: bool,
+    url: str, tally: Tally, seconds: float, api_key: str | None, how: dict[str, Any], quiet: bool
 ) -> LoadPlan:
-    async with AsyncExitStack() as stack:
-        for where, url in urls.items():
-            client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
-            name = known_name(await client.list_environments(), how["env"])
-            subjects.append(BenchTarget(where, client.environment(name)))
-        plan = await _plan(subjects[0].env, **{key: value for key, value in how.items() if key != "env"})
+    async with AsyncORS(url, api_key, options=PATIENCE) as client:
+        env = client.environment(known_name(await client.list_environments(), how.pop("env")))
+        plan = await _plan(env, **how)
         if not quiet and sys.stderr.isatty():
-            click.echo(f"Measuring for {seconds * len(subjects):g} s; Ctrl-C ends it early", err=True)
-        if len(subjects) == 1:
-            await run(subjects[0].env, plan, seconds, subjects[0].tally)
-        else:
-            for turn in range(ROUNDS):
-                for subject in subjects if turn % 2 == 0 else reversed(subjects):
-                    await run(subject.env, plan, seconds / ROUNDS, subject.tally)
+            click.echo(f"Measuring for {seconds:g} s; Ctrl-C ends it early", err=True)
+        await run(env, plan, seconds, tally)
     return plan
 
 
@@ -281,44 +236,16 @@ def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
     return next((spec for spec in tools if not (spec.input_schema or {}).get("required")), tools[0])
 
 
-def _print(subjects: Sequence[BenchTarget], plan: LoadPlan | None, as_json: bool) -> None:
+def _print(where: str, tally: Tally, plan: LoadPlan | None, as_json: bool) -> None:
     if as_json:
-        found: dict[str, Any] = {"subjects": [subject.as_json() for subject in subjects]}
-        if len(subjects) == 2:
-            found["ratios"] = _ratios(subjects)
-        print_json(found)
+        print_json({"where": where, **tally.as_json()})
         return
     if plan is not None:
         click.echo(f"{plan.tool} {shortened(plan.input)}: {plan.concurrency} concurrent episodes\n")
-    _print_figures(subjects)
-    for subject in subjects:
-        for kind, count in subject.tally.errors.most_common():
-            click.echo(f"{count:,} × {kind} ({subject.where})", err=True)
-
-
-def _print_figures(subjects: Sequence[BenchTarget]) -> None:
-    ratios = _ratios(subjects) if len(subjects) == 2 else {}
-    all_figures = [subject.figures() for subject in subjects]
-    rows = [
-        [name.replace("_", " "), *(_figure(figures[name]) for figures in all_figures), *_ratio(ratios, name)]
-        for name in (all_figures[0] if all_figures else ())
-    ]
-    counts = [f"{subject.tally.error_count:,}" for subject in subjects]
-    rows.append(["errors", *counts, *_ratio(ratios, "errors")])
-    print_table(["", *(subject.where for subject in subjects), *(["RATIO"] if ratios else [])], rows)
-
-
-def _ratios(subjects: Sequence[BenchTarget]) -> dict[str, float | None]:
-    """Figures of the first server divided by those of the second."""
-    first, second = (subject.figures() for subject in subjects)
-    return {name: value / second[name] if value and second[name] else None for name, value in first.items()}  # type: ignore[operator]
-
-
-def _ratio(ratios: dict[str, float | None], name: str) -> list[str]:
-    if not ratios:
-        return []
-    value = ratios.get(name)
-    return ["-" if value is None else f"{value:.2f}×"]
+    rows = [(name.replace("_", " "), _figure(value)) for name, value in tally.figures().items()]
+    print_table(("", where), [*rows, ("errors", f"{tally.error_count:,}")])
+    for kind, count in tally.errors.most_common():
+        click.echo(f"{count:,} × {kind}", err=True)
 
 
 def _figure(value: float | None) -> str:

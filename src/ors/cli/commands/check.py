@@ -2,7 +2,6 @@
 
 import sys
 from dataclasses import asdict
-from pathlib import Path
 
 import click
 
@@ -33,8 +32,6 @@ SLOW_MINUTES = 18
 )
 @click.option("--strict", is_flag=True, help="Treat SHOULD as MUST.")
 @click.option("--verbose", "-v", is_flag=True, help="Also print the checks that passed.")
-@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write JUnit XML to a file.")
-@click.option("--badge", is_flag=True, help="Print only a badge for a README.")
 @click.option("--list", "list_only", is_flag=True, help="Only print the requirements.")
 @environment
 @api_key
@@ -45,8 +42,6 @@ def check(
     slow: bool,
     strict: bool,
     verbose: bool,
-    junit: Path | None,
-    badge: bool,
     list_only: bool,
     env: str | None,
     api_key: str | None,
@@ -64,13 +59,12 @@ def check(
         raise click.UsageError("Missing argument 'URL|TARGET'.")
 
     def work(url: str) -> conformance.Report:
-        return _checked(url, only, slow, env, api_key, quiet=as_json or badge)
+        return _checked(url, only, slow, env, api_key, quiet=as_json)
 
     there = as_url(where)
     report = work(there) if there else while_serving(_server(where), work)
-    if junit is not None:
-        junit.write_text(conformance.as_junit(report), encoding="utf-8")
-    click.echo(_printed(report, verbose, as_json, badge), nl=False, file=report_stream())
+    text = conformance.as_json(report) + "\n" if as_json else conformance.as_text(report, verbose=verbose)
+    click.echo(text, nl=False, file=report_stream())
     if report.of("failed") if strict else not report.conforms:
         raise click.exceptions.Exit(1)
 
@@ -101,12 +95,6 @@ def _checked(
     finally:
         if shows:
             _show("")
-
-
-def _printed(report: conformance.Report, verbose: bool, as_json: bool, badge: bool) -> str:
-    if as_json:
-        return conformance.as_json(report) + "\n"
-    return conformance.as_badge(report) + "\n" if badge else conformance.as_text(report, verbose=verbose)
 
 
 def _print_requirements(as_json: bool) -> None:

@@ -4,18 +4,12 @@ import json
 import keyword
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
-import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -23,7 +17,7 @@ from urllib.request import url2pathname
 import click
 
 from ors import __version__
-from ors.cli.errors import Unreachable, WrongUsage
+from ors.cli.errors import WrongUsage
 from ors.cli.options.shared import Command, as_json
 from ors.cli.output.printing import print_json
 
@@ -64,15 +58,8 @@ class Names:
     show_default=True,
     help="basic: one question and answer. game: many turns. sandbox: files and programs.",
 )
-@click.option(
-    "--from",
-    "source",
-    type=click.Path(exists=True, path_type=Path),
-    metavar="PATH",
-    help="Wheel or checkout of ors-kit: the package gets a wheel of it, for use where no index has it.",
-)
 @as_json
-def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
+def init(name: Path, template: str, as_json: bool) -> None:
     """Create a package with a new environment, its tests, a Dockerfile, a workflow for CI and a README.
 
     The folder NAME must be new or empty. The last part of NAME becomes the name of the package.
@@ -80,12 +67,8 @@ def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
     names = _names(name.name)
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
         raise WrongUsage(f"{name} already exists; nothing was changed")
-    with wheel_of_ors(source) as wheel:
-        written = _write(name, names, template)
-        _write_card(name)
-        if wheel is not None:
-            shutil.copy(wheel, name / WHEELS)
-            written.append(f"{WHEELS}/{wheel.name}")
+    written = _write(name, names, template)
+    _write_card(name)
     if as_json:
         print_json({"folder": str(name), "class": names.cls, "files": written})
         return
@@ -93,7 +76,7 @@ def init(name: Path, template: str, source: Path | None, as_json: bool) -> None:
         click.echo(f"  {name / path}")
     click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
     click.echo(f"Test it:   cd {name} && pip install --find-links {WHEELS} -e '.[dev]' && pytest")
-    if source is None and (origin := local_origin()):
+    if origin := local_origin():
         click.echo(
             f"Your ors-kit is from {origin}. To install the package elsewhere too, put a wheel of it there:"
         )
@@ -141,7 +124,6 @@ def _files(folder: Traversable, at: str = "") -> dict[str, str]:
 
 
 PACKAGE = "ors-kit"
-WHEEL = "ors_kit-*.whl"
 
 
 def local_origin() -> str | None:
@@ -152,35 +134,3 @@ def local_origin() -> str | None:
         return None
     url = urlsplit(json.loads(recorded)["url"] if recorded else "")
     return url2pathname(url.path) if url.scheme == "file" else None
-
-
-@contextmanager
-def wheel_of_ors(source: Path | None) -> Iterator[Path | None]:
-    """The wheel at a path, or one that is built from the checkout there; None for None."""
-    if source is None or source.match(WHEEL):
-        yield source
-    elif not _is_checkout(source):
-        raise WrongUsage(f"{source} is neither a wheel nor a checkout of {PACKAGE}")
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            _build(source, folder)
-            yield next(Path(folder).glob(WHEEL))
-
-
-def _is_checkout(folder: Path) -> bool:
-    try:
-        text = (folder / "pyproject.toml").read_text(encoding="utf-8")
-        return bool(tomllib.loads(text)["project"]["name"] == PACKAGE)
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _build(checkout: Path, folder: str) -> None:
-    pip = [sys.executable, "-m", "pip"] if find_spec("pip") else [shutil.which("pip") or ""]
-    if not pip[0]:
-        raise Unreachable("The wheel is built by pip, which is not installed: python -m ensurepip")
-    click.echo(f"Building a wheel of {PACKAGE} from {checkout} ...", err=True)
-    command = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, str(checkout.resolve())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unreachable(f"pip cannot build a wheel of {checkout}:\n{done.stderr.strip()}")

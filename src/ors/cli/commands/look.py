@@ -30,7 +30,6 @@ from ors.cli.output.printing import (
 )
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.cli.targets.installed import installed
-from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import parameters
 from ors.client import ORS, Environment, TerminalToolSpec
 from ors.schemas import find_tool, signature, typed_input
@@ -254,15 +253,12 @@ def prompt(choice: Choice, images: Path | None, as_json: bool) -> None:
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--input", "given", type=JSON, help="The tool's input: JSON, @file, or - for stdin.")
 @opening
-@click.option("--session", metavar="ID", help="Use this open session, and leave it open.")
-@click.option("--keep", is_flag=True, help="Keep the new session open, and print its id.")
 @as_json
 def call(
     tool: str,
     words: Sequence[str],
     given: JSONObject | None,
     choice: Choice,
-    keep: bool,
     images: Path | None,
     as_json: bool,
 ) -> None:
@@ -271,17 +267,12 @@ def call(
     Give its input as key=value words, as JSON, or both. It is checked against the tool's parameters before
     it is sent. TOOL may also be the tool for the agent's last message (@terminal).
     """
-    if (keep or choice.session) and as_url(choice.where) is None:
-        raise WrongUsage("--keep and --session need a URL: sessions of a TARGET end with this command")
-    with choice.opened(keep=keep) as session:
+    with choice.opened() as session:
         with wrong_usage(ValueError):
             given = typed_input(find_tool(session.list_tools(terminal=True), tool), words, given)
         output = session.call_tool(tool, given)
-        sid = session.sid if keep else None
     if as_json:
-        print_json({**output.model_dump(), **({"session": sid} if sid else {})})
+        print_json(output.model_dump())
         return
     print_blocks(output.blocks, images, tool)
     print_outcome(output)
-    if sid:
-        click.echo(f"session: {sid}")

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from ors.cli.options.shared import (
 )
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
-from ors.cli.targets.reload import refusing, started, supervise
+from ors.cli.targets.process import started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cli.targets.variants import given_settings, parameters
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
@@ -98,11 +99,6 @@ class Serving:
 
     def started(self, server: Server, slot: int = 0) -> None:
         """Called when a server of this process listens; `slot` tells workers apart."""
-
-    def refusing(self, limits: Limits) -> "Runner":
-        access = self.access
-        how = {"api_keys": self.keys, "cors_origins": access.cors_origin, "limits": limits}
-        return refusing(self.host, self.port, access.insecure, access.certificate, **how)
 
     def run(self, runner: "Runner", inherited: Inherited) -> None:
         """Serves until it is told to stop, on the inherited socket if there is one."""
@@ -286,12 +282,9 @@ def serve(
 def by_others(
     serving: Serving, inherited: Inherited, workers: Workers, limits: Limits, reloading: bool
 ) -> None:
-    """Lets child processes serve, or answers 503, and ends the command; returns if this process serves."""
+    """Lets child processes serve, and ends the command; returns if this process serves."""
     if reloading and inherited.fd is None:
         raise click.exceptions.Exit(_reload(serving, limits))
-    if inherited.down:
-        serving.run(serving.refusing(limits), inherited)
-        raise click.exceptions.Exit(0)
     if workers.supervised and not inherited.is_child:
         serving.recorders()  # if it cannot record, this says so once, and not every worker
         raise click.exceptions.Exit(_supervise(serving, workers, limits))
@@ -337,5 +330,5 @@ def _reload(serving: Serving, limits: Limits) -> int:
     if os.name != "posix":
         raise WrongUsage("--reload needs a POSIX system")
     ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
-    listener = listening(serving.host, serving.port)
-    return supervise(serving.roots, listener, serving.access.api_key, ending_seconds)
+    listen = partial(listening, serving.host)
+    return supervise(serving.roots, listen, serving.port, serving.access.api_key, ending_seconds)

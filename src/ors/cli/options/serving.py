@@ -18,7 +18,7 @@ from ors.cli.options.listening import Access
 from ors.cli.options.ray import OnRay
 from ors.cli.options.shared import Grouped, flag, flags_of, gathered, given, typed
 from ors.cli.settings import erase_secrets
-from ors.cli.targets.reload import DOWN, LISTENER
+from ors.cli.targets.process import LISTENER
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
@@ -194,7 +194,6 @@ def _refuse(flags: Iterable[str], why: str) -> None:
 @dataclass
 class Inherited:
     fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True, envvar=LISTENER)
-    down: bool = flag("Only answer 503.", is_flag=True, hidden=True, envvar=DOWN)
     lifeline: int | None = flag(
         "End when the other end of this pipe closes.", type=int, hidden=True, envvar=LIFELINE
     )
@@ -214,7 +213,7 @@ class Inherited:
     def take(self) -> None:
         """Takes over what was inherited, before environment code can pass it to its own children."""
         erase_secrets()
-        for name in (LISTENER, DOWN, LIFELINE):
+        for name in (LISTENER, LIFELINE):
             os.environ.pop(name, None)
         if self.is_child or self.lifeline is not None:
             self.keys = _read_keys()

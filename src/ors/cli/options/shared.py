@@ -22,8 +22,7 @@ from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
-from ors.client import Environment, Session
-from ors.errors import SessionLost
+from ors.client import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
 Flags = tuple[tuple[str, dict[str, Any]], ...]
@@ -296,7 +295,7 @@ def images(command: F) -> F:
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen session: a new one on a task, or an open one."""
+    """The chosen task, and how its session is opened."""
 
     where: str
     env: str | None
@@ -305,32 +304,17 @@ class Choice:
     index: int
     task: JSONObject | None
     secret: Sequence[tuple[str, str]]
-    session: str | None = None
     traceback: bool = False
 
     @contextmanager
-    def opened(self, *, keep: bool = False) -> Iterator[Session]:
-        """Yields the open session, and ends it afterwards unless `keep` is true."""
+    def opened(self) -> Iterator[Session]:
+        """Yields the open session, and ends it afterwards."""
         with connected(self.where, self.api_key, traceback=self.traceback) as client:
             env = chosen(client, self.env)
-            if self.session is not None:
-                made = _attached(env, self.session)
-            else:
-                local = as_url(self.where) is None
-                secrets = completed(env.name, env.required_secrets(), dict(self.secret), local=local)
-                made = opened(env, self.split, self.index, self.task, secrets)
-            if not keep:
-                with made:
-                    yield made
-            else:
-                yield made.start()
-
-
-def _attached(env: Environment, sid: str) -> Session:
-    try:
-        return env.attach(sid).start()
-    except SessionLost as error:
-        raise WrongUsage(f"{sid!r} is not an open session: {error}") from None
+            local = as_url(self.where) is None
+            secrets = completed(env.name, env.required_secrets(), dict(self.secret), local=local)
+            with opened(env, self.split, self.index, self.task, secrets) as session:
+                yield session
 
 
 def opening(command: Callable[..., None]) -> Callable[..., None]:

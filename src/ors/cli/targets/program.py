@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from ors.cli.errors import Unreachable, keep_report_apart, one_line, shown_path
-from ors.cli.targets.reload import started
+from ors.cli.targets.process import started
 from ors.cli.targets.resolve import raised_at
 from ors.server.process.system import LIFELINE, tied
 
