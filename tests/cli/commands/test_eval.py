@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.cli.evaluation.live_table import EvalTally, rows
+from ors.cli.evaluation.report import EvalTally, rows
 from ors.client import ORS
 from ors.rollouts import Failed, RunningEpisode, Scored, TaskRef
 from ors.rollouts.records import read_run

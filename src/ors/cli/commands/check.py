@@ -1,15 +1,22 @@
-"""`ors check`: checks a server with the conformance suite."""
+"""`ors check` and `ors test`: does a server conform to the standard; is an environment fit to train on?"""
 
+import os
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
-from ors import Limits, Server, conformance
+from ors import Environment, Limits, Server, conformance, quality
 from ors.cli.errors import Unreachable, WrongUsage, report_stream
-from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment
+from ors.cli.options.shared import TARGET, WHERE, Command, api_key, as_json, environment, secrets, traceback
 from ors.cli.output.printing import print_json
+from ors.cli.targets.connect import completed, greet
+from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url, built, environments
+from ors.errors import ServerFailed
 from ors.quality.examination import while_serving
 
 SLOW_MINUTES = 18
@@ -108,3 +115,120 @@ def _print_requirements(as_json: bool) -> None:
 
 def _show(progress: str) -> None:
     click.echo(f"\r\x1b[K{progress}", nl=False, err=True)
+
+
+@click.command(
+    "test",
+    cls=Command,
+    examples=[
+        "ors test adder",
+        "ors test adder --limit 20 --repeat 5 --json",
+        "ors test http://127.0.0.1:8080 --env adder",
+    ],
+)
+@WHERE
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum calls per episode."
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Episodes to compare per task."
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=20),
+    default=50,
+    show_default=True,
+    help="Episodes to measure memory over.",
+)
+@click.option(
+    "--max-episodes",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Maximum episodes in total.",
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0.1),
+    default=60,
+    show_default=True,
+    help="Time limit in seconds of each listing, setup, prompt and call.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--strict", is_flag=True, help="Treat warnings as faults.")
+@environment
+@secrets
+@traceback
+@api_key
+@as_json
+def test_command(
+    where: str,
+    limit: int,
+    steps: int,
+    repeat: int,
+    episodes: int,
+    max_episodes: int,
+    patience: float,
+    seed: int,
+    strict: bool,
+    env: str | None,
+    secret: tuple[tuple[str, str], ...],
+    traceback: bool,
+    api_key: str | None,
+    as_json: bool,
+) -> None:
+    """Test whether an environment is fit to train on.
+
+    Can tasks be listed, opened and torn down? Are rewards the same every time, and zero for doing nothing?
+    Does an episode leave anything behind? A TARGET runs in this process, which allows more tests than a URL.
+    An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
+    """
+    plan = quality.Plan(limit, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
+    plan = replace(plan, secrets=dict(secret), traceback=traceback)
+    with ExitStack() as stack:
+        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": _show_step}
+        reports = _examined(where, how, stack)
+    text = quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports))
+    click.echo(text, nl=as_json, file=report_stream())
+    if any(report.findings if strict else report.faults for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality.Report]:
+    try:
+        if url := as_url(where):
+            if how["plan"].traceback:
+                raise WrongUsage("--traceback needs a TARGET: servers do not expose their source")
+            greet(url, how["api_key"])
+            return quality.examine(url=url, **how)
+        found = environments([where])
+        built(found)  # reports an invalid environment in one line
+        how["plan"] = replace(how["plan"], secrets=_secrets(found, how["plan"].secrets, how["environment"]))
+        elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
+        classes = {cls.name().lower(): cls for cls in found}
+        return quality.examine(classes=classes, elsewhere=elsewhere, **how)
+    except ServerFailed as error:
+        raise Unreachable(str(error)) from None
+    except ValueError as error:
+        raise WrongUsage(str(error)) from None
+
+
+def _secrets(
+    classes: Sequence[type[Environment]], given: Mapping[str, str], environment: str | None
+) -> Mapping[str, str]:
+    for cls in classes:
+        if environment is None or environment.lower() == cls.name().lower():
+            given = completed(cls.__name__, cls.required_secrets, given, local=True)
+    return given
+
+
+def _other_seed() -> str:
+    """Hash seed that orders sets differently than in this process."""
+    return "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+
+
+def _show_step(name: str, what: str) -> None:
+    click.echo(f"{name}: {what}", err=True)

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._identity import Identity
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
-from ors.cli.evaluation.agents import agent_of
-from ors.cli.evaluation.plan import EvalPlan
+from ors.cli.evaluation.plan import EvalPlan, agent_of
 from ors.cli.evaluation.process import affordable, stopped_by_signals
 from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun

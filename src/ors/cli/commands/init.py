@@ -1,4 +1,4 @@
-"""`ors init`: creates a package with a new environment."""
+"""`ors init` and `ors card`: a package with a new environment, and the card in its README."""
 
 import json
 import keyword
@@ -6,20 +6,23 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import click
 
 from ors import __version__
-from ors.cli.errors import WrongUsage
-from ors.cli.options.shared import Command, as_json
+from ors.cli.errors import Unreachable, WrongUsage, clean, shown_path
+from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
+from ors.cli.targets.connect import chosen, connected
 
 TEMPLATES = ("basic", "game", "sandbox")
 TAKEN_CLASSES = frozenset(
@@ -123,14 +126,159 @@ def _files(folder: Traversable, at: str = "") -> dict[str, str]:
     return found
 
 
-PACKAGE = "ors-kit"
-
-
 def local_origin() -> str | None:
     """The folder or wheel that this package was installed from; None if that was an index."""
     try:
-        recorded = distribution(PACKAGE).read_text("direct_url.json")  # PEP 610
+        recorded = distribution("ors-kit").read_text("direct_url.json")  # PEP 610
     except PackageNotFoundError:
         return None
     url = urlsplit(json.loads(recorded)["url"] if recorded else "")
     return url2pathname(url.path) if url.scheme == "file" else None
+
+
+BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"
+PACKAGE = "Package"
+_ROW = re.compile(r"\|(.*?)(?<!\\)\|(.*)\|")
+Sections = Mapping[str, Mapping[str, str | None]]
+"""By title: names, each with what is said of it; None if that is not known."""
+
+
+@click.command(
+    cls=Command,
+    examples=["ors card adder --readme adder/README.md", "ors card adder --readme adder/README.md --check"],
+)
+@WHERE
+@environment
+@click.option(
+    "--readme",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default="README.md",
+    show_default=True,
+    help="The file with the card.",
+)
+@click.option("--check", is_flag=True, help="Change nothing: exit with 1 if the card says what is not true.")
+@api_key
+def card(where: str, env: str | None, readme: Path, check: bool, api_key: str | None) -> None:
+    """Write the card of an environment into its README.
+
+    The card is what the environment says about itself: its docstring, tasks, tools, rewards, parameters and
+    needs. It stands between two comments; the rest of the file stays as it is.
+    """
+    with connected(where, api_key) as client:
+        source = chosen(client, env)
+        told = source.description()
+    if told is None:
+        raise Unreachable(f"The server does not describe {source.name}: it is no server of this package")
+    text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {source.name}\n"
+    before, old, after = _parts(text, source.name, readme)
+    if not check:
+        gap = "" if old or before.endswith("\n\n") else "\n"
+        readme.write_text("".join([before, gap, _card(told), after]), encoding="utf-8")
+        return
+    lies = list(_lies(old, told)) if old else [f"there is no card of {source.name}: `ors card` writes it"]
+    for lie in lies:
+        click.echo(clean(f"{shown_path(readme)}: {lie}"))
+    if lies:
+        raise click.exceptions.Exit(1)
+
+
+def _parts(text: str, name: str, readme: Path) -> tuple[str, str, str]:
+    """What is before the card, the card, and what is after it."""
+    begin = text.find(BEGIN.format(name))
+    end = text.find(END, begin)
+    if begin < 0:
+        return text, "", "\n"
+    if end < 0:
+        raise WrongUsage(f"{shown_path(readme)}: the card of {name} has no end: {END} is missing")
+    return text[:begin], text[begin : end + len(END)], text[end + len(END) :]
+
+
+def _sections(told: Mapping[str, Any]) -> Sections:
+    bounds, needs, package = told["reward_range"], told["needs"], {"licence": told["license"]}
+    package["authors"] = ", ".join(told["authors"])
+    tools = [*told["tools"], *filter(None, [told["terminal_tool"]])]
+    kinds = ((tools, ""), (told["task_tools"], " (some tasks)"))
+    total = {"total": f"{bounds[0]:g} to {bounds[1]:g}"} if bounds else {}
+    parameters = told.get("parameters", {}).get("schema", {}).get("properties", {})
+    box = f"{(needs['memory'] or 0) / 2**20:g} MB, {'with' if needs['network'] else 'no'} network"
+    found: dict[str, dict[str, str | None]] = {
+        "Tasks": {each["name"]: _count(each.get("num_tasks")) for each in told["splits"]},
+        "Tools": {each["name"]: (each["description"] or "") + kind for all, kind in kinds for each in all},
+        "Rewards": {**total, **told["reward_components"]},
+        "Parameters": {name: _parameter(schema) for name, schema in parameters.items()},
+        "Needs": {
+            "secrets": ", ".join(told["required_secrets"]) or "none",
+            "sandbox": box if needs["sandbox"] else "none",
+        },
+        PACKAGE: {name: text for name, text in package.items() if text},
+    }
+    return {title: rows for title, rows in found.items() if rows}
+
+
+def _count(tasks: int | None) -> str | None:
+    return None if tasks is None else str(tasks)
+
+
+def _parameter(schema: Mapping[str, Any]) -> str:
+    default = f"{schema['default']!r} by default" if "default" in schema else "required"
+    return ". ".join(filter(None, [default, schema.get("description")]))
+
+
+def _card(told: Mapping[str, Any]) -> str:
+    lines = [BEGIN.format(told["name"]), *_prose(told)]
+    for title, rows in _sections(told).items():
+        table = (f"| {_cell(name)} | {'?' if text is None else _cell(text)} |" for name, text in rows.items())
+        lines += ["", f"### {title}", "", "| | |", "|---|---|", *table]
+    return "\n".join([*lines, "", END])
+
+
+def _prose(told: Mapping[str, Any]) -> list[str]:
+    return [re.sub(r"^(?=[#|<])", r"\\", line) for line in told["description"].splitlines()]
+
+
+def _cell(text: str) -> str:
+    return " ".join(clean(text).split()).replace("|", r"\|")
+
+
+def _lies(card: str, told: Mapping[str, Any]) -> Iterator[str]:
+    """What a card says that is not true, one line each."""
+    prose, found, strange = _read(card.splitlines()[1:-1])
+    if prose != " ".join(_prose(told)).split():
+        yield "the first lines are not the docstring of the environment"
+    yield from (f"{line!r} is no row of the card: write your own text outside of it" for line in strange)
+    true = _sections(told)
+    for title in dict.fromkeys([*true, *found]):
+        if title == PACKAGE and told["version"] is None:
+            continue  # it is not installed here, so nobody knows
+        if title not in found:
+            yield f"the section {title!r} is missing"
+        elif title not in true:
+            yield f"the section {title!r} does not apply"
+        else:
+            rows = {_cell(name): text for name, text in true[title].items()}
+            yield from (f"{title}: {lie}" for lie in _wrong(found[title], rows))
+
+
+def _wrong(said: Sequence[tuple[str, str]], true: Mapping[str, str | None]) -> Iterator[str]:
+    for name, text in said:
+        if name not in true:
+            yield f"{name!r} does not exist"
+        elif (right := true[name]) is not None and text != _cell(right):
+            yield f"{name!r} is {_cell(right)!r}, but the card says {text!r}"
+    yield from (f"{name!r} is missing" for name in true.keys() - {name for name, _ in said})
+
+
+def _read(lines: Sequence[str]) -> tuple[list[str], dict[str, list[tuple[str, str]]], list[str]]:
+    """The words before the first section, the rows of each section, and lines that are neither."""
+    words, strange, rows = [], [], None
+    found: dict[str, list[tuple[str, str]]] = {}
+    for line in map(str.strip, lines):
+        if line.startswith("### "):
+            rows = found.setdefault(line[4:].strip(), [])
+        elif rows is None:
+            words += line.split()
+        elif not (row := _ROW.fullmatch(line)):
+            strange += [line] if line else []
+        elif (name := row[1].strip()) and not re.fullmatch(":?-+:?", name):
+            rows.append((name, row[2].strip()))
+    return words, found, strange

@@ -29,7 +29,7 @@ from ors.cli.output.printing import (
     shortened,
 )
 from ors.cli.targets.connect import chosen, connected, opened
-from ors.cli.targets.installed import installed
+from ors.cli.targets.resolve import installed
 from ors.cli.targets.variants import parameters
 from ors.client import ORS, Environment, TerminalToolSpec
 from ors.schemas import find_tool, signature, typed_input

@@ -1,15 +1,163 @@
-"""The end of an evaluation: its report, and the exit code that it deserves."""
+"""What an evaluation prints: counts while it runs, then its report, and the exit code that it deserves."""
 
+import sys
+import threading
+import time
 from collections import Counter
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ors.cli.errors import clean, shown_path
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.output.runs import print_summary, print_tasks
-from ors.rollouts.records import Run, check, summarize, task_rows
+from ors.rollouts import EpisodeRecord, RunningEpisode, TaskKey, Usage, task_key
+from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
+from ors.rollouts.records import Entry, Estimate, Finding, Health, Run, check, entry_of, summarize, task_rows
+from ors.rollouts.records.statistics import mean_score
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass
+class EvalTally:
+    """Counts of the episodes that have ended."""
+
+    total: int
+    """Episodes to play, with those of earlier runs."""
+    scoring: Scoring = BY_DEFAULT
+    range: tuple[float, float] | None = None
+    """The least and the highest reward that the environment declares."""
+    done: int = 0
+    unrewarded: int = 0
+    """Episodes that ended without a reward, and count as `scoring` says."""
+    rewards: dict[TaskKey, list[float]] = field(default_factory=dict)
+    """What the episodes count as, by task; failed ones are left out."""
+    usage: Usage = field(default_factory=Usage)
+    failures: Counter[str] = field(default_factory=Counter)
+    """Failed episodes, by who failed."""
+    health: Health = field(default_factory=Health)
+    running: Callable[[], Sequence[RunningEpisode]] = tuple
+    """The episodes that run, the oldest first."""
+    tell: Callable[[Finding], None] = lambda finding: None
+    """Called with each new finding."""
+
+    def add(self, record: EpisodeRecord | Entry) -> None:
+        """Counts an episode, as it was played or as the index of its run has it."""
+        entry = (
+            record
+            if isinstance(record, Entry)
+            else replace(entry_of(record), scoring=self.scoring, range=self.range)
+        )
+        self.done += 1
+        self.usage += entry.usage
+        if entry.failed_by:
+            self.failures[entry.failed_by] += 1
+        if (score := entry.score) is not None:
+            self.rewards.setdefault(entry.task, []).append(score)
+            self.unrewarded += entry.reward is None
+        for finding in self.health.add([entry]):
+            self.tell(finding)
+
+    def mean(self) -> Estimate | None:
+        """The mean reward so far, with its interval. Another thread may ask for it."""
+        return mean_score(list(map(tuple, list(self.rewards.values()))), self.range)
+
+
+REFRESHES = 4
+"""Per second, on a terminal."""
+FIRST_SECONDS = 2.0
+LINE_SECONDS = 10.0
+"""Without a terminal: a line after the first pause, then one each of these."""
+
+
+@contextmanager
+def live_table(tally: EvalTally) -> Iterator[None]:
+    """Shows the counts while the block runs: as a table on a terminal, else as a line from time to time."""
+    began = time.monotonic()
+    if sys.stderr.isatty():
+        with _table(tally, began):
+            yield
+        return
+    over = threading.Event()
+    lines = threading.Thread(target=_lines, args=(tally, over, began), daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        over.set()
+        lines.join()
+
+
+@contextmanager
+def _table(tally: EvalTally, began: float) -> Iterator[None]:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    with Live(
+        get_renderable=lambda: _drawn(tally, began),
+        console=console,
+        refresh_per_second=REFRESHES,
+        transient=True,
+    ):
+        yield
+
+
+def _drawn(tally: EvalTally, began: float) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    for name, value in rows(tally, time.monotonic() - began):
+        table.add_row(name, value)
+    return table
+
+
+def _lines(tally: EvalTally, over: threading.Event, began: float) -> None:
+    pause = FIRST_SECONDS
+    while not over.wait(pause):
+        pause = LINE_SECONDS
+        shown = rows(tally, time.monotonic() - began)
+        click.echo("  ".join(f"{name} {value}" for name, value in shown if value != "-"), err=True)
+
+
+def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
+    """Names and values of the table."""
+    usage = tally.usage
+    mean = tally.mean()
+    return [
+        ("done", f"{tally.done:,} of {tally.total:,}"),
+        ("running", _stages(tally.running())),
+        ("mean reward", "-" if mean is None else str(mean)),
+        ("without a reward", f"{tally.unrewarded:,}" if tally.unrewarded else "-"),
+        ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
+        ("cost", "unknown" if usage.unknown else "-" if usage.cost is None else f"{usage.cost:.4g}"),
+        ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
+        ("time", f"{seconds:,.0f} s"),
+    ]
+
+
+def _stages(running: Sequence[RunningEpisode]) -> str:
+    """How many episodes are at each stage, and the oldest of them."""
+    if not running:
+        return "0"
+    counts = Counter(each.stage for each in running)
+    stages = ", ".join(f"{count:,} {stage}" for stage, count in counts.items())
+    return f"{stages} (the oldest: {running[0].seconds:.0f} s, {task_key(running[0].task).label})"
+
+
+def _amount(count: int) -> str:
+    """A large number in three digits: 12.3k, 4.56M."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return str(count)
+
 
 MOST_TASKS = 20
 """More tasks than this are not listed: `ors runs show --tasks` does."""

@@ -10,9 +10,9 @@ import click
 
 from ors._identity import Identity
 from ors.cli.errors import LONGEST_LINE, clean
-from ors.cli.evaluation.live_table import EvalTally, live_table
 from ors.cli.evaluation.plan import EvalPlan
 from ors.cli.evaluation.process import append
+from ors.cli.evaluation.report import EvalTally, live_table
 from ors.cli.output.printing import shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import known_name
