@@ -101,32 +101,15 @@ def test_the_record_of_a_fork_begins_with_that_of_the_first_session(folder: Path
     assert first.id != second.id
 
 
-def test_forks_are_charged_once_for_the_memory_that_they_share(folder: Path) -> None:
-    echo: tuple[str, dict[str, object]] = ("echo", {"text": "x" * 10_000})
-    with recording(folder, [Lab], most_bytes=100_000) as lab:
-        sids = [lab.raw.session()]
-        lab.raw.call(sids[0], *echo)
-        for _ in range(2):  # the second time, forks of a fork
-            sids += lab.raw.post("/-/fork", {"n": 10}, sid=sids[-1]).json()["sids"]
-        for sid in sids:
-            lab.raw.post("/delete", sid=sid)
-        counted(lab, 21, 0)
-        called(echo, echo, echo, echo)(lab.raw)  # all of it is free again, also what was shared
-        counted(lab, 22, 0)
-    assert {len(record.messages) for record in lab.records()} == {2, 8}
-
-
-def test_what_forks_share_is_held_until_the_last_of_them_ends(folder: Path) -> None:
-    with recording(folder, [Lab], most_bytes=30_000) as lab:
+def test_a_fork_is_charged_for_what_it_begins_with_until_it_ends(folder: Path) -> None:
+    with recording(folder, [Lab], most_bytes=50_000) as lab:
         sid = lab.raw.session()
         lab.raw.call(sid, "echo", {"text": "x" * 10_000})
         (fork,) = lab.raw.post("/-/fork", {"n": 1}, sid=sid).json()["sids"]
-        lab.raw.post("/delete", sid=sid)
-        counted(lab, 1, 0)
-        other = lab.raw.session()
-        lab.raw.call(other, "echo", {"text": "x" * 5_000})  # 20 of 30 KB are still held
-        counted(lab, 1, 1)
-        lab.raw.post("/delete", sid=fork)
+        called(("echo", {"text": "x" * 5_000}))(lab.raw)  # over 40 of 50 KB are held
+        counted(lab, 0, 1)
+        for each in (sid, fork):
+            lab.raw.post("/delete", sid=each)
         counted(lab, 2, 1)
         called(("echo", {"text": "x" * 5_000}))(lab.raw)
         counted(lab, 3, 1)

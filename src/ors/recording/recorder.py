@@ -63,21 +63,19 @@ class SessionRecorder:
             return  # it was dropped
         if isinstance(event, SessionEnded):
             del self._sessions[event.sid]
-            self._queue.put(partial(self._write, session, event, session.age), session.release())
+            self._queue.put(partial(self._write, session, event, session.age), session.bytes)
             return
         size = session.see(event)
         if not self._queue.take(size):
             del self._sessions[event.sid]
-            self._queue.give_back(session.release() - size)
+            self._queue.give_back(session.bytes - size)
             self._queue.drop()
 
     def _begin(self, session: SeenSession | None) -> None:
         if session is not None and self._queue.take(session.bytes):
             self._sessions[session.start.sid] = session
-            return
-        if session is not None:
-            session.release()  # what it shares stays with the session that it was forked from
-        self._queue.drop()
+        else:
+            self._queue.drop()
 
     def counts(self) -> tuple[int, int]:
         return self._queue.written, self._queue.dropped

@@ -42,17 +42,8 @@ SESSION_BYTES = 1000
 """Memory of a session without its calls, roughly."""
 CALL_BYTES = 500
 """Memory of a call besides its input and its result, roughly."""
-POINTER_BYTES = 8
 
 _BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
-
-
-@dataclass(slots=True)
-class SharedBytes:
-    """Memory of what a session had shown before it was forked, charged once for it and its forks."""
-
-    size: int
-    holders: int = 1
 
 
 @dataclass(slots=True)
@@ -73,7 +64,7 @@ class SeenSession:
     """Events of a session so far. Only collects them, since it runs on the event loop."""
 
     __slots__ = (
-        *("_began", "_running", "_shared"),
+        *("_began", "_running"),
         *("at", "bytes", "calls", "id", "prompt", "start", "task", "tools"),
     )
 
@@ -83,35 +74,22 @@ class SeenSession:
         self.at = time.time()
         self._began = time.perf_counter()
         self._running: dict[str, SeenCall] = {}
-        self._shared: list[SharedBytes] = []
         self.calls: list[SeenCall] = []
         self.prompt: PromptAsked | None = None
         self.tools: Sequence[ToolSpec] = start.tools
         self.task = None if start.task is None else _json(start.task)
         """As JSON: the environment may change the object."""
         self.bytes = SESSION_BYTES + len(self.task or b"")
-        """Memory that it takes alone, roughly."""
+        """Memory that it takes, roughly; a fork also counts what it shares with the first session."""
 
     def fork(self, sid: str) -> "SeenSession":
         """A session that goes on from here. Its record begins with what this one has shown so far."""
-        if self.bytes:
-            self._shared.append(SharedBytes(self.bytes))
-            self.bytes = 0
         made = SeenSession(self.start._replace(sid=sid, task=None))
-        made.task, made._shared = self.task, list(self._shared)
-        for shared in made._shared:
-            shared.holders += 1
+        made.task, made.bytes = self.task, self.bytes
         made.at, made._began = self.at, self._began
         made.prompt, made.tools = self.prompt, self.tools
         made.calls = [call for call in self.calls if call.id not in self._running]
-        made.bytes += POINTER_BYTES * (len(made.calls) + len(made._shared))
         return made
-
-    def release(self) -> int:
-        """Gives its memory up; returns how much no other session holds."""
-        for shared in self._shared:
-            shared.holders -= 1
-        return self.bytes + sum(shared.size for shared in self._shared if not shared.holders)
 
     @property
     def age(self) -> float:
