@@ -14,7 +14,7 @@ from ors._authoring.task_lists import Listing, declare_tasks, task_files
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
 from ors._identity import Identity, identity_of
-from ors.errors import InvalidEnvironment, ToolError
+from ors.errors import BadRequest, InvalidEnvironment, ToolError
 from ors.types import (
     Block,
     JSONObject,
@@ -229,6 +229,11 @@ class Environment(ABC):
     def _identity(cls) -> Identity:
         parameters = (described(cls) or {}).get("values")
         return replace(identity_of(cls, task_files(cls)), parameters=parameters)
+
+    @classmethod
+    def _with_toolset(cls, name: str) -> "type[Environment]":
+        """This class with tools that a session asks for by name. Raises BadRequest if there are none."""
+        raise BadRequest(f"toolset_name {name!r}: {cls.name()!r} has no toolsets for sessions to choose")
 
     @classmethod
     def _tools(cls) -> Toolbox:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, assert_never
 
 from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypeAliasType
 
 from ors._rewards import (
@@ -262,6 +263,8 @@ class CreateSession(BaseModel):
     split: str | None = None
     index: StrictInt | None = None
     secrets: Mapping[str, str] | None = Field(default=None, repr=False)
+    toolset_name: SkipJsonSchema[str | None] = None
+    """openreward 0.1.167: tools that its client asks for, beside those of the environment."""
 
     @model_validator(mode="after")
     def check_task_source(self) -> Self:

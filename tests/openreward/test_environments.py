@@ -9,7 +9,10 @@ from pydantic import BaseModel
 import ors.testing
 from ors.errors import InvalidEnvironment, ToolCallError
 from ors.openreward.environments import Environment, Server, Toolset, terminal, tool
+from ors.openreward.sandboxes import RunResult
 from ors.types import RunToolError, TextBlock, ToolOutput
+from tests.support.live_server import serving
+from tests.support.raw_http import Raw
 
 
 class Answer(BaseModel):
@@ -132,6 +135,62 @@ async def test_a_toolset_has_the_sandbox_of_its_environment() -> None:
     env.sandbox = "the box"  # type: ignore[attr-defined]
     assert (await env._call_tool("run", {})).root.output.blocks[0].text == "the box"  # type: ignore[union-attr]
     assert (Shell.name(), Shell(env, sandbox_attr="sandbox").sandbox) == ("Shell", "the box")
+
+
+class Box:
+    """As far as a shell asks a sandbox."""
+
+    async def run(self, command: str, **_: Any) -> RunResult:
+        return RunResult(f"ran {command}", 0)
+
+
+class Boxed(Desk):
+    toolsets = [Shell]
+
+    def __init__(self, task_spec: Any = None, secrets: Any = None) -> None:
+        super().__init__(task_spec, secrets)
+        self.sandbox = Box()
+
+    @tool
+    async def bash(self) -> ToolOutput:
+        """The environment's own."""
+        return ToolOutput([TextBlock("own")])
+
+    @tool
+    async def own_bash(self) -> ToolOutput:
+        """Calls the environment's own, whatever the agent sees."""
+        return await self.bash()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("toolset", "more"),
+    [
+        ("codex", set()),
+        ("claude-code", {"glob", "grep", "read", "write", "edit", "todo_write"}),
+        ("cli", {"glob", "grep", "ls", "read", "write", "edit", "multi_edit", "todo_write"}),
+        ("web", {"web_search", "web_fetch"}),
+    ],
+)
+def test_a_session_has_the_toolset_that_its_client_asks_for(toolset: str, more: set[str]) -> None:
+    own = {"look", "submit", "run", "bash", "own_bash"}
+    with serving(Server([Boxed])) as url:
+        raw, sid = Raw(url), "asks for a toolset"
+        raw.post("/create", {"task_spec": {}, "toolset_name": toolset}, sid=sid)
+        tools = raw.get("/boxed/task_tools", sid=sid).json()["tools"]
+        assert sorted(each["name"] for each in tools) == sorted(own | more)
+        shell = {"command": "ls"} if toolset != "web" else {}
+        bash = raw.call(sid, "bash", shell, env="boxed").result()["output"]["blocks"][0]["text"]
+        assert bash == ("own" if toolset == "web" else "ran ls\n\n(exit 0)")
+        inner = raw.call(sid, "own_bash", {}, env="boxed").result()["output"]["blocks"][0]["text"]
+        assert inner == "own"
+        plain = raw.get("/boxed/task_tools", sid=raw.session("boxed")).json()["tools"]
+        assert {each["name"] for each in plain} == own
+
+
+def test_a_toolset_that_is_not_offered_is_refused_by_name() -> None:
+    with serving(Server([Boxed])) as url:
+        refused = Raw(url).post("/create", {"task_spec": {}, "toolset_name": "hermes"}, sid="any")
+    assert (refused.status, "hermes" in refused.detail) == (400, True)
 
 
 @pytest.mark.parametrize("name", ["get_messages", "score_group"])

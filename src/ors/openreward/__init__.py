@@ -55,7 +55,7 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
     },
     "openreward.toolsets": {
-        **_at("ors.openreward.toolsets", "CLIToolset Toolset WebToolset"),
+        **_at("ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"),
         "ExcelToolset": "ors.openreward.spreadsheets",
     },
     "openreward.api": {},

@@ -8,10 +8,12 @@ import textwrap
 from asyncio import Lock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any, TypeVar
 
 import ors
 from ors import terminal
+from ors._authoring.tools import Toolbox
 from ors.environment import Secrets
 from ors.errors import InvalidEnvironment
 from ors.server.episodes.author_code import CallOrder
@@ -58,6 +60,15 @@ class Environment(ors.Environment):
         self._toolset_instances: dict[type, Any] = {}
 
     @classmethod
+    def _with_toolset(cls, name: str) -> type[ors.Environment]:
+        found = import_module("ors.openreward.toolsets").FOR_SESSIONS.get(name)  # which imports this module
+        if found is None:
+            return super()._with_toolset(name)
+        others = [_without(each, found) for each in cls.toolsets or () if each is not found]
+        made: type[Environment] = _without(cls, found, toolsets=[*others, found])
+        return made
+
+    @classmethod
     def terminal_tool(cls) -> TerminalToolSpec | None:
         """The tool that takes the agent's last message; None if there is none."""
         return cls.list_tools().terminal_tool
@@ -102,6 +113,18 @@ class Environment(ors.Environment):
         if isinstance(result.root, RunToolSuccess) and result.root.output.finished:
             self._episode_finished = True
         return result
+
+
+def _without(owner: type, toolset: type, **members: Any) -> Any:
+    """A class like `owner`, whose methods are not tools where the toolset has one of that name."""
+
+    def plain(name: str) -> Callable[..., Any]:
+        return lambda self, *given, **named: getattr(super(made, self), name)(*given, **named)
+
+    names = Toolbox(toolset).by_name.keys() & Toolbox(owner).by_name
+    about = {"__module__": owner.__module__, "__doc__": owner.__doc__}
+    made: Any = type(owner.__name__, (owner,), {**about, **members, **{name: plain(name) for name in names}})
+    return made
 
 
 def _over(name: str) -> RunToolOutput:

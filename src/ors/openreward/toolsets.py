@@ -160,6 +160,45 @@ class CLIToolset(Toolset):
         return _said("\n".join(["=== TODO LIST ===", *lines]), todos=self.todos, count=len(lines))
 
 
+class ClaudeCodeToolset(CLIToolset):
+    """The tools of Claude Code, in the sandbox."""
+
+    ls = multi_edit = None  # type: ignore[assignment]
+
+    @classmethod
+    def name(cls) -> str:
+        return "claude-code"
+
+    @tool(concurrent=True)
+    async def bash(  # type: ignore[override]
+        self, command: str, description: str = "", timeout: float | None = None
+    ) -> ToolOutput:
+        """Executes a given bash command in the sandbox; `description` says what it is for."""
+        return await super().bash(command, timeout)
+
+    @tool(concurrent=True)
+    async def grep(self, pattern: str, path: str | None = None, glob: str | None = None) -> ToolOutput:
+        """Recursively search the contents of files, whose names match `glob`."""
+        return await super().grep(pattern, path, glob)
+
+
+class CodexToolset(ClaudeCodeToolset):
+    """The one tool of Codex, in the sandbox."""
+
+    glob = grep = read = write = edit = todo_write = None  # type: ignore[assignment]
+
+    @classmethod
+    def name(cls) -> str:
+        return "codex"
+
+    @tool(concurrent=True)
+    async def bash(  # type: ignore[override]
+        self, command: str, description: str = "", timeout: float | None = None
+    ) -> ToolOutput:
+        """Runs a shell command in the sandbox; `description` says what it is for."""
+        return await super().bash(command, description, timeout)
+
+
 class WebToolset(Toolset):
     """Search and pages of the web, from services that OPENREWARD_WEB_SEARCH_URL and _FETCH_URL name."""
 
@@ -211,3 +250,7 @@ class WebToolset(Toolset):
         text = str(self._asked("OPENREWARD_WEB_FETCH_URL", url=url).get("text", ""))
         most = self._hook("web_max_fetch_chars")
         return _said(json.dumps({"url": url, "prompt": prompt, "content": text[:most]}, ensure_ascii=False))
+
+
+FOR_SESSIONS = {each.name(): each for each in (ClaudeCodeToolset, CLIToolset, CodexToolset, WebToolset)}
+"""Those that a client can ask for when it opens a session."""

@@ -45,6 +45,8 @@ class ServedEnvironment:
         check_class(cls)
         self.name = _checked_name(cls)
         self._code = code
+        self._server_limits = limits
+        self._with_toolsets: dict[str, ServedEnvironment] = {}
         self.description = inspect.cleandoc(cls.__doc__ or "")
         self.required_secrets = _required_secrets(cls)
         self.tools = _listed_tools(cls)
@@ -81,6 +83,15 @@ class ServedEnvironment:
             names = ", ".join(repr(name) for name in missing)
             words = "secret" if len(missing) == 1 else "secrets"
             raise BadRequest(f"{self.name!r} needs the {words} {names}", reason="missing_secrets")
+
+    def with_toolset(self, name: str | None) -> "ServedEnvironment":
+        """The environment with a toolset of this name too. Raises BadRequest if it does not offer it."""
+        if name is None:
+            return self
+        if name not in self._with_toolsets:
+            cls = self.cls._with_toolset(name)
+            self._with_toolsets[name] = ServedEnvironment(cls, self._code, self._server_limits)
+        return self._with_toolsets[name]
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
         return Episode(self._code, self.limits, self.cls, task, secrets)

@@ -128,7 +128,7 @@ class Endpoints:
         sid = request.new_session_id()
         given = request.model(CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
-        environment = self._environment_named(given.env_name)
+        environment = self._environment_named(given.env_name).with_toolset(given.toolset_name)
         environment.check_secrets(secrets)
         self._shared.check_open()
         if not self._sessions.admission.enter(environment.name, request.key):
