@@ -1,7 +1,8 @@
-"""What metrics, the log and API keys cost a call, and MCP: `python -m bench.cost [--rounds N] [--seconds S]`.
+"""What metrics, the log, API keys, named rewards and MCP cost a call: `python -m bench.cost [--rounds N]`.
 
 Three servers of ours take turns under the same load: one as it is by default, with keys, one with nobody
-who watches and without keys, and one like the first that is called over MCP, in its newest form. Compared is
+who watches and without keys, and one like the first that is called over MCP, in its newest form. The first
+also has an environment whose tool names three rewards, and takes turns with itself. Compared is
 the CPU time of the server for a call, system calls included, which bounds its calls/s on a core and does not
 depend on what else the machine does.
 """
@@ -18,9 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from bench import machine
-from bench.environment import Bench
+from bench.environment import Answer, Bench
 from bench.servers import ROOT
-from ors import Server
+from ors import Server, TextBlock, ToolOutput, tool
 from ors._protocol import API_KEY, CALL, CREATE, MCP, SESSION_ID
 
 CONNECTIONS = 32
@@ -37,6 +38,17 @@ MCP_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+
+
+class Named(Bench):
+    """The same, with the reward in three parts."""
+
+    @tool
+    async def submit(self, params: Answer) -> ToolOutput:
+        """Grades an answer."""
+        text = f"You answered {params.answer}."
+        rewards = {"correct": 0.5, "format": 0.25, "style": 0.25}
+        return ToolOutput(blocks=[TextBlock(text=text)], rewards=rewards, finished=params.final)
 
 
 class Load(asyncio.Protocol):
@@ -74,30 +86,33 @@ def _request(path: str, headers: Mapping[str, str], body: str) -> bytes:
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", body]).encode()
 
 
-def _owned(path: str, number: int, body: str) -> bytes:
-    return _request(path, {SESSION_ID: f"s{number}", API_KEY: SECRET}, body)
+def _owned(path: str, sid: str, body: str) -> bytes:
+    return _request(path, {SESSION_ID: sid, API_KEY: SECRET}, body)
 
 
 class Subject:
     """One of the servers, and how it is called."""
 
-    def __init__(self, process: "subprocess.Popen[str]", mcp: bool) -> None:
-        self._mcp = mcp
+    def __init__(self, pid: int, port: int, environment: str, mcp: bool = False) -> None:
+        self._pid, self._port, self._environment, self._mcp = pid, port, environment, mcp
         self._calls: list[bytes] = []
-        assert process.stdout is not None
-        self._pid = process.pid
-        self._port = int(process.stdout.readline().rpartition(":")[2])
         self.microseconds: list[float] = []
         self.rates: list[float] = []
+
+    def beside(self, environment: str) -> "Subject":
+        """The same server, called in another environment."""
+        return Subject(self._pid, self._port, environment)
 
     async def open(self) -> None:
         """Makes a session for each connection."""
         for number in range(CONNECTIONS):
-            await self._ask(_owned(CREATE.path(), number, '{"split":"train","index":1}'))
+            sid = f"{self._environment}{number}"
+            task = {"env_name": self._environment, "split": "train", "index": 1}
+            await self._ask(_owned(CREATE.path(), sid, json.dumps(task)))
             given = {"name": "submit", "input": {"answer": "4"}}
-            self._calls.append(_owned(CALL.path("bench"), number, json.dumps(given)))
+            self._calls.append(_owned(CALL.path(self._environment), sid, json.dumps(given)))
             if self._mcp:
-                path = (await self._ask(_owned(MCP.path(), number, ""))).partition(b'"path":"')[2]
+                path = (await self._ask(_owned(MCP.path(), sid, ""))).partition(b'"path":"')[2]
                 params = {"name": "submit", "arguments": {"answer": "4"}, "_meta": MCP_META}
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
                 self._calls[-1] = _request(path.partition(b'"')[0].decode(), MCP_HEADERS, json.dumps(body))
@@ -136,7 +151,9 @@ def _subject(kind: str) -> Iterator[Subject]:
             [sys.executable, "-m", "bench.cost", "--serve", kind], cwd=ROOT, stdout=subprocess.PIPE, text=True
         )
     try:
-        yield Subject(process, mcp=kind == "mcp")
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        yield Subject(process.pid, port, "bench", mcp=kind == "mcp")
     finally:
         process.kill()
         process.communicate()
@@ -154,7 +171,7 @@ async def _compare(subjects: Sequence[Subject], rounds: int, seconds: float) -> 
 
 
 def _serve(kind: str) -> None:
-    server = Server([Bench], api_keys=[f"team={SECRET}"] if kind != "off" else [])
+    server = Server([Bench, Named], api_keys=[f"team={SECRET}"] if kind != "off" else [])
     if kind == "off":
         server._app.shared.observers.all.clear()
     server.runner(port=0, on_start=lambda url: print(url, flush=True)).run()
@@ -176,14 +193,16 @@ def main() -> int:
         _subject("mcp") as mcp,
         machine.pinned(machine.cores()[1]),
     ):
-        asyncio.run(_compare((off, on, mcp), given.rounds, given.seconds))
+        named = on.beside("named")
+        asyncio.run(_compare((off, on, named, mcp), given.rounds, given.seconds))
     with_all, without = statistics.median(on.microseconds), statistics.median(off.microseconds)
     # Each turn beside its neighbour: the machine changes less between two turns than over all of them.
-    cost, more = _more(on, off), _more(mcp, on)
+    cost, parts, more = _more(on, off), _more(named, on), _more(mcp, on)
     print(datetime.date.today().isoformat(), machine.described())
     print(f"CPU a call: {with_all:.1f} µs with metrics, log and keys, {without:.1f} without")
     print(f"calls/s: {statistics.median(on.rates):,.0f} and {statistics.median(off.rates):,.0f}")
     print(f"cost: {cost:.1%} (at most {MOST:.0%})")
+    print(f"cost of three named rewards: {parts:.1%}")
     over_mcp = statistics.median(mcp.microseconds)
     print(f"CPU a call over MCP: {over_mcp:.1f} µs, {more:.1%} more (at most {MOST_MCP:.0%})")
     return 0 if cost < MOST and more < MOST_MCP else 1

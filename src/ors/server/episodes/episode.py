@@ -14,6 +14,7 @@ from ors._authoring.tools import SPAWN, ToolsLost, call, live_tools, method
 from ors._json import dumps
 from ors._masking import hidden
 from ors._protocol import result_events
+from ors._rewards import REWARD_COMPONENTS, NamedRewards
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
 from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
@@ -255,7 +256,9 @@ class Episode:
             return finished_meanwhile(name)
         if finished:
             self._finished = True
-        named = None if output.metadata is None else reward_components(output.metadata)
+        named = None if output.metadata is None else output.metadata.get(REWARD_COMPONENTS)
+        if named is not None and type(named) is not NamedRewards:
+            named = reward_components(output.metadata)
         return Result(result_events(result), "ok", "", reward, finished, named)
 
     def _was_last_step(self) -> bool:

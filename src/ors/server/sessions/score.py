@@ -1,7 +1,6 @@
 """The score of one session: its calls and rewards, how its episode ended, and who is told so."""
 
 from array import array
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ors._rewards import MOST_COMPONENTS
@@ -42,13 +41,15 @@ class Score:
             self.rewards = rewards = self.rewards or array("d")
             rewards.append(result.reward)
         if result.components:
-            self._add_components(result.components)
-
-    def _add_components(self, named: Mapping[str, float]) -> None:
-        sums = self.components = self.components or {}
-        for name, value in named.items():
-            if name in sums or len(sums) < MOST_COMPONENTS:
-                sums[name] = sums.get(name, 0.0) + value
+            sums = self.components
+            if sums is None:
+                self.components = dict(result.components)
+                return
+            for name, value in result.components.items():
+                if name in sums:
+                    sums[name] += value
+                elif len(sums) < MOST_COMPONENTS:
+                    sums[name] = value
 
     def end(self, failed: bool) -> None:
         """Ends the count, and decides the outcome. Recorded sessions have the same outcomes."""
