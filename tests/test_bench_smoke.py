@@ -152,7 +152,7 @@ def test_ratios_are_taken_within_a_round() -> None:
     ratio = figures.ratio(row, "reference")
     assert ratio is not None
     assert (ratio.low, ratio.middle, ratio.high) == (10, 20, 30)
-    assert figures.misses(row) == ["20.00 of the reference, meant to be 25"]
+    assert figures.misses(row) == ["20.00 of the reference, meant to be 55"]
 
 
 def test_imports_help_and_start_are_timed_round_by_round() -> None:
