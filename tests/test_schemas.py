@@ -46,7 +46,6 @@ class Tree(BaseModel):
     twin: "Tree | None" = None
 
 
-UNIQUE = {"uniqueItems": True, "minItems": 2}
 SCHEMAS = [
     Model.model_json_schema(),
     Tree.model_json_schema(),
@@ -56,9 +55,7 @@ SCHEMAS = [
     {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
     {
         "type": "object",
-        "properties": {
-            "x": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 2}
-        },
+        "properties": {"x": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
         "required": ["x"],
     },
     {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"required": ["a"]}]},
@@ -149,7 +146,7 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
         ({"type": "string"}, "it does not describe an object, so no tool call can carry it"),
         ({"type": "object", "properties": []}, "$.properties is not an object of schemas"),
         ({"type": "object", "properties": {"x": 3}}, "$.properties.x is not a schema"),
-        ({"type": "object", "required": "x"}, "$.required is not a list of names"),
+        ({"type": "object", "required": "x"}, "$.required is not a list of names: 'x'"),
         ({"type": "object", "anyOf": []}, "$.anyOf is not a list of schemas"),
         ({"$ref": "#/$defs/Nobody"}, "$.$ref leads nowhere: '#/$defs/Nobody'"),
         (
@@ -158,10 +155,13 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
         ),
         (
             {"type": "object", "properties": {"x": {"minLength": -1}}},
-            "$.properties.x.minLength is not a count",
+            "$.properties.x.minLength is not a count: -1",
         ),
-        ({"type": "object", "properties": {"x": {"maximum": "9"}}}, "$.properties.x.maximum is not a number"),
-        ({"type": "object", "properties": {"x": {"enum": "ab"}}}, "$.properties.x.enum is not a list"),
+        (
+            {"type": "object", "properties": {"x": {"maximum": "9"}}},
+            "$.properties.x.maximum is not a number: '9'",
+        ),
+        ({"type": "object", "properties": {"x": {"enum": "ab"}}}, "$.properties.x.enum is not a list: 'ab'"),
     ],
 )
 def test_what_is_wrong_with_a_schema_is_said_with_its_place(schema: Any, problem: str) -> None:

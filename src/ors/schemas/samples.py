@@ -6,7 +6,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ors.schemas.structure import both, flattened
+from ors.schemas.structure import branches, flattened, types
 
 T = TypeVar("T")
 
@@ -21,6 +21,9 @@ _FORMATS = {
     "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1",
 }
+_STEP = 0.001
+"""Between a bound that is excluded and the numbers that are made."""
+_LETTERS = string.ascii_letters + string.digits
 
 
 class Inputs:
@@ -33,17 +36,17 @@ class Inputs:
         self._random = source
 
     def make(self, schema: Mapping[str, Any] | None) -> Any:
-        return {} if schema is None else _Generator(self._random, schema).value(schema, 0)
+        return {} if schema is None else _Generator(schema, self._random).value(schema)
 
 
 def emptiest(schema: Mapping[str, Any] | None) -> Any:
     """The emptiest value that fits a schema: no optional fields, empty strings and lists, zeros."""
-    return {} if schema is None else _Simplest(schema, shown=False).value(schema, 0)
+    return {} if schema is None else _Generator(schema).value(schema)
 
 
 def sample(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     """A simple input that fits a tool's schema: its examples and defaults, no optional fields."""
-    made = {} if schema is None else _Simplest(schema, shown=True).value(schema, 0)
+    made = {} if schema is None else _Generator(schema, shown=True).value(schema)
     return dict(made) if isinstance(made, Mapping) else {}
 
 
@@ -63,176 +66,126 @@ def needs_choice(schema: Mapping[str, Any] | None) -> bool:
 
 def _chooses(value: Any) -> bool:
     if isinstance(value, dict):
-        return any(_chooses(inner) for inner in value.values())
+        return any(map(_chooses, value.values()))
     if isinstance(value, list):
-        return any(_chooses(inner) for inner in value)
+        return any(map(_chooses, value))
     return value not in ("", None) or isinstance(value, bool)
 
 
 class _Generator:
-    """Generates one value; `root` is the document that `$ref` refers to."""
+    """Generates one value; `root` is the document that `$ref` refers to.
 
-    def __init__(self, source: random.Random, root: Mapping[str, Any]) -> None:
-        self._random = source
-        self._root = root
-
-    def value(self, schema: Any, depth: int) -> Any:
-        if not isinstance(schema, Mapping):
-            return "anything"
-        schema = flattened(schema, self._root)
-        if "const" in schema:
-            return schema["const"]
-        if schema.get("enum"):
-            return self._pick(list(schema["enum"]))
-        for key in ("anyOf", "oneOf"):
-            if schema.get(key):
-                rest = {name: rule for name, rule in schema.items() if name != key}
-                return self.value(both(rest, self._branch(schema[key], depth)), depth)
-        return self._of_type(schema, depth)
-
-    def _pick(self, options: Sequence[T]) -> T:
-        return self._random.choice(options)
-
-    def _whole(self, low: float, high: float) -> int:
-        return self._random.randint(math.ceil(low), math.floor(high))
-
-    def _includes_optional(self) -> bool:
-        return self._random.random() < 0.5
-
-    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
-        plain = [branch for branch in branches if isinstance(branch, Mapping)] or [{}]
-        if depth >= MAX_DEPTH - 2:  # ends the recursion of a schema that contains itself
-            return min(
-                plain, key=lambda branch: "$ref" in branch or branch.get("type") in ("object", "array")
-            )
-        return self._pick(plain)
-
-    def _of_type(self, schema: Mapping[str, Any], depth: int) -> Any:
-        kind = schema.get("type")
-        if isinstance(kind, list):
-            kind = self._pick(kind) if kind else None
-        if kind is None:
-            kind = "object" if "properties" in schema else "array" if "items" in schema else "string"
-        if kind == "object":
-            return self._object(schema, depth)
-        if kind == "array":
-            return self._array(schema, depth)
-        if kind in ("integer", "number"):
-            return self._number(schema, kind == "integer")
-        if kind == "boolean":
-            return self._pick((False, True))
-        return None if kind == "null" else self._string(schema)
-
-    def _object(self, schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        required = set(schema.get("required", ()))
-        properties: Mapping[str, Any] = schema.get("properties", {})
-        made = {}
-        for name, rule in properties.items():
-            if name in required or (depth < MAX_DEPTH // 2 and self._includes_optional()):
-                made[name] = self.value(rule, depth + 1)
-        for name in sorted(required - properties.keys()):
-            made[name] = self.value(schema.get("additionalProperties"), depth + 1)
-        while len(made) < schema.get("minProperties", 0):
-            made[f"key{len(made)}"] = self.value(schema.get("additionalProperties"), depth + 1)
-        return made
-
-    def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        first = [self.value(rule, depth + 1) for rule in schema.get("prefixItems", ())]
-        low = schema.get("minItems", 0)
-        high = schema.get("maxItems", max(low, 3))
-        if depth >= MAX_DEPTH // 2:
-            high = low
-        count = self._whole(max(low, len(first)), max(low, high, len(first)))
-        items = schema.get("items", {})
-        made = first + [self.value(items, depth + 1) for _ in range(count - len(first))]
-        if schema.get("uniqueItems"):
-            made = self._distinct(made, items, low, depth)
-        return made
-
-    def _distinct(self, made: list[Any], items: Any, low: int, depth: int) -> list[Any]:
-        distinct: list[Any] = []
-        more = _Generator(self._random, self._root)
-        for value in made + [more.value(items, depth + 1) for _ in range(20 if low else 0)]:
-            if value not in distinct and len(distinct) < max(len(made), low):
-                distinct.append(value)
-        return distinct
-
-    def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
-        step = schema.get("multipleOf")
-        low = schema.get("minimum", schema.get("exclusiveMinimum"))
-        high = schema.get("maximum", schema.get("exclusiveMaximum"))
-        if low is None:
-            low = -10 if high is None else high - 20
-        if high is None:
-            high = low + 20
-        if "exclusiveMinimum" in schema:
-            low = max(low, schema["exclusiveMinimum"] + (1 if whole else (high - low) / 1000))
-        if "exclusiveMaximum" in schema:
-            high = min(high, schema["exclusiveMaximum"] - (1 if whole else (high - low) / 1000))
-        if step:
-            number = self._whole(low / step, high / step) * step
-            return int(number) if whole else number
-        if whole:
-            return self._whole(low, high)
-        return round(self._random.uniform(low, high), 3) if high - low > 0.1 else (low + high) / 2
-
-    def _string(self, schema: Mapping[str, Any]) -> str:
-        if schema.get("examples"):
-            return str(self._pick(schema["examples"]))
-        if "pattern" in schema and isinstance(schema.get("default"), str):
-            return str(schema["default"])
-        if schema.get("format") in _FORMATS:
-            return _FORMATS[schema["format"]]
-        low = schema.get("minLength", 0)
-        high = schema.get("maxLength", max(low, 12))
-        length = self._whole(max(low, min(1, high)), max(low, min(high, low + 12)))
-        return "".join(self._random.choice(string.ascii_letters + string.digits) for _ in range(length))
-
-
-class _Simplest(_Generator):
-    """Generates the simplest value: first choices, lower bounds, zeros, no optional fields.
-
-    With `shown`, it prefers what the author shows: examples, defaults. Without, it prefers null and empty
-    strings.
+    Without a source of randomness, the simplest: first choices, numbers near zero, no optional fields. Then
+    `shown` prefers what the author shows, such as examples, to null and empty strings.
     """
 
-    def __init__(self, root: Mapping[str, Any], *, shown: bool) -> None:
-        super().__init__(random.Random(0), root)
+    def __init__(
+        self, root: Mapping[str, Any], source: random.Random | None = None, *, shown: bool = False
+    ) -> None:
+        self._root = root
+        self._random = source
         self._shown = shown
 
-    def value(self, schema: Any, depth: int) -> Any:
-        if not self._shown:
-            return super().value(schema, depth)
-        found = flattened(schema, self._root)
-        shown = [*(found.get("examples") or ()), *(found.get("enum") or ())]
-        if not shown and "default" in found:
-            shown = [found["default"]]
-        return shown[0] if shown else super().value(found, depth)
+    def value(self, schema: Any, depth: int = 0) -> Any:
+        if not isinstance(schema, Mapping):
+            return "anything"
+        rule = flattened(schema, self._root)
+        if self._shown and (shown := [*(rule.get("examples") or ()), *(rule.get("enum") or ())]):
+            return shown[0]
+        if self._shown and "default" in rule:
+            return rule["default"]
+        if "const" in rule:
+            return rule["const"]
+        if rule.get("enum"):
+            return self._pick(rule["enum"])
+        if choices := branches(rule):
+            return self.value(self._branch(choices, depth), depth)
+        return self._of_type(rule, depth)
 
     def _pick(self, options: Sequence[T]) -> T:
-        return options[0]
+        return options[0] if self._random is None else self._random.choice(options)
 
-    def _whole(self, low: float, high: float) -> int:
-        return math.ceil(low)
+    def _branch(self, choices: list[dict[str, Any]], depth: int) -> dict[str, Any]:
+        if depth >= MAX_DEPTH - 2:  # ends the recursion of a schema that contains itself
+            return min(choices, key=lambda each: "$ref" in each or each.get("type") in ("object", "array"))
+        nulls = [each for each in choices if each.get("type") == "null"]
+        prefers_null = self._random is None and not self._shown
+        return self._pick(nulls if prefers_null and nulls else choices)
 
-    def _includes_optional(self) -> bool:
-        return False
+    def _of_type(self, rule: Mapping[str, Any], depth: int) -> Any:
+        implied = "object" if "properties" in rule else "array" if "items" in rule else "string"
+        match self._pick(types(rule, implied) or [implied]):
+            case "object":
+                return self._object(rule, depth)
+            case "array":
+                return self._array(rule, depth)
+            case "integer" | "number" as kind:
+                return self._number(rule, kind == "integer")
+            case "boolean":
+                return self._pick((False, True))
+            case "null":
+                return None
+            case _:
+                return self._string(rule)
 
-    def _branch(self, branches: list[Any], depth: int) -> Mapping[str, Any]:
-        nulls = [each for each in branches if isinstance(each, Mapping) and each.get("type") == "null"]
-        return super()._branch(branches if self._shown else nulls or branches, depth)
+    def _object(self, rule: Mapping[str, Any], depth: int) -> dict[str, Any]:
+        required, properties = rule.get("required", ()), rule.get("properties", {})
+        more = rule.get("additionalProperties")
+        made = {}
+        for name, each in properties.items():
+            if name in required or (depth < MAX_DEPTH // 2 and self._pick((False, True))):
+                made[name] = self.value(each, depth + 1)
+        for name in required:
+            if name not in made:
+                made[name] = self.value(more, depth + 1)
+        while len(made) < rule.get("minProperties", 0):
+            made[f"key{len(made)}"] = self.value(more, depth + 1)
+        return made
 
-    def _number(self, schema: Mapping[str, Any], whole: bool) -> int | float:
-        above = schema.get("minimum", 0) <= 0 and schema.get("exclusiveMinimum", -1) < 0
-        below = schema.get("maximum", 0) >= 0 and schema.get("exclusiveMaximum", 1) > 0
-        return 0 if above and below else super()._number(schema, whole)
+    def _array(self, rule: Mapping[str, Any], depth: int) -> list[Any]:
+        first, items = rule.get("prefixItems", ()), rule.get("items", {})
+        least = max(rule.get("minItems", 0), len(first))
+        most = least if depth >= MAX_DEPTH // 2 else max(rule.get("maxItems", 3), least)
+        made = [self.value(each, depth + 1) for each in first]
+        for _ in range(self._pick(range(least, most + 1)) - len(first)):
+            made.append(self.value(items, depth + 1))
+        if rule.get("uniqueItems"):
+            made = [each for index, each in enumerate(made) if each not in made[:index]]
+        return made
 
-    def _string(self, schema: Mapping[str, Any]) -> str:
-        if self._shown and schema.get("format") not in _FORMATS:
-            length: int = schema.get("minLength", 1)
-            return "x" * max(1, length)
-        if self._shown or "pattern" in schema:
-            return super()._string(schema)
-        if schema.get("minLength", 0) or "format" in schema:
-            return super()._string({key: rule for key, rule in schema.items() if key != "examples"})
-        return ""
+    def _number(self, rule: Mapping[str, Any], whole: bool) -> int | float:
+        low, high = _bounds(rule, 1 if whole else _STEP)
+        step = rule.get("multipleOf", 1 if whole else None)
+        if step:
+            steps = range(math.ceil(low / step), math.floor(high / step) + 1)
+            simplest = self._random is None and 0 in steps
+            number: int | float = step * (0 if simplest else self._pick(steps))
+            return number
+        if high - low < _STEP:
+            return (low + high) / 2
+        if self._random is None:
+            return 0 if low <= 0 <= high else low
+        return round(self._random.uniform(low, high), 3)
+
+    def _string(self, rule: Mapping[str, Any]) -> str:
+        shown = rule.get("examples") or ([rule["default"]] if isinstance(rule.get("default"), str) else [])
+        if shown and ("pattern" in rule or (self._random is not None and "examples" in rule)):
+            return str(self._pick(shown))
+        if rule.get("format") in _FORMATS:
+            return _FORMATS[rule["format"]]
+        least: int = rule.get("minLength", 0)
+        if self._random is None:
+            return "x" * max(least, int(self._shown))
+        most = min(rule.get("maxLength", 12), least + 12)
+        length = self._random.randint(max(least, min(1, most)), max(least, most))
+        return "".join(self._random.choices(_LETTERS, k=length))
+
+
+def _bounds(rule: Mapping[str, Any], beside: float) -> tuple[float, float]:
+    """The least and the highest number; an exclusive bound is moved by `beside`."""
+    low = [rule["minimum"]] if "minimum" in rule else []
+    low += [rule["exclusiveMinimum"] + beside] if "exclusiveMinimum" in rule else []
+    high = [rule["maximum"]] if "maximum" in rule else []
+    high += [rule["exclusiveMaximum"] - beside] if "exclusiveMaximum" in rule else []
+    least = max(low, default=min(-10, min(high, default=0) - 20))
+    return least, min(high, default=least + 20)

@@ -159,10 +159,47 @@ class _Inliner:
         return {**kind, "description": f"The same as {name}, described above."}
 
 
-_COUNTS = {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
-_NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-_STRINGS = {"title", "description", "$id", "$schema", "format", "$comment"}
-_FLAGS = {"uniqueItems", "deprecated", "readOnly", "writeOnly"}
+def _is_number(rule: Any) -> bool:
+    return isinstance(rule, int | float) and not isinstance(rule, bool)
+
+
+def _is_type(rule: Any) -> bool:
+    return all(
+        isinstance(kind, str) and kind in TYPES for kind in (rule if isinstance(rule, list) else [rule])
+    )
+
+
+def _is_pattern(rule: Any) -> bool:
+    if isinstance(rule, str) and re.search(r"\\[pPuk]|\(\?<[a-zA-Z]", rule):
+        return True  # a JavaScript pattern that Python cannot compile
+    try:
+        re.compile(rule)
+    except (re.error, TypeError):
+        return False
+    return True
+
+
+_CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
+    ("type", _is_type, "a JSON Schema type"),
+    ("pattern", _is_pattern, "a valid pattern"),
+    (
+        "required",
+        lambda rule: isinstance(rule, list) and all(isinstance(n, str) for n in rule),
+        "a list of names",
+    ),
+    ("enum examples", lambda rule: isinstance(rule, list), "a list"),
+    ("uniqueItems deprecated", lambda rule: isinstance(rule, bool), "true or false"),
+    ("title description $id $schema format", lambda rule: isinstance(rule, str), "a string"),
+    ("minimum maximum exclusiveMinimum exclusiveMaximum", _is_number, "a number"),
+    ("multipleOf", lambda rule: _is_number(rule) and rule > 0, "a number above zero"),
+    (
+        "minLength maxLength minItems maxItems minProperties maxProperties",
+        lambda rule: type(rule) is int and rule >= 0,
+        "a count",
+    ),
+]
+_RULES = {key: (fits, what) for keys, fits, what in _CHECKS for key in keys.split()}
+"""What the value of a keyword must be."""
 
 
 def problems(schema: Any) -> list[str]:
@@ -199,10 +236,11 @@ class _Walk:
             yield from self._each(rule, where)
         elif key in NAMED:
             yield from self._named(rule, where)
-        else:
-            wrong = self._wrong(key, rule)
-            if wrong:
-                yield f"{where} {wrong}"
+        elif key == "$ref":
+            if not self._resolves(rule):
+                yield f"{where} leads nowhere: {rule!r}"
+        elif key in _RULES and not _RULES[key][0](rule):
+            yield f"{where} is not {_RULES[key][1]}: {rule!r}"
 
     def _each(self, rule: Any, where: str) -> Iterator[str]:
         if not isinstance(rule, list) or not rule:
@@ -218,52 +256,9 @@ class _Walk:
         for name, schema in rule.items():
             yield from self.at(schema, f"{where}.{name}")
 
-    def _wrong(self, key: str, rule: Any) -> str:
-        if key == "type":
-            kinds = rule if isinstance(rule, list) and rule else [rule]
-            return (
-                ""
-                if all(isinstance(k, str) and k in TYPES for k in kinds)
-                else f"is not a JSON Schema type: {rule!r}"
-            )
-        if key == "$ref":
-            return "" if self._resolves(rule) else f"leads nowhere: {rule!r}"
-        if key == "pattern":
-            return "" if _compiles(rule) else f"is not a valid pattern: {rule!r}"
-        if key == "required":
-            fine = isinstance(rule, list) and all(isinstance(name, str) for name in rule)
-            return "" if fine else "is not a list of names"
-        return _wrong_value(key, rule)
-
     def _resolves(self, reference: Any) -> bool:
         try:
             target(self._root, reference)
         except ValueError:
             return False
         return True
-
-
-def _wrong_value(key: str, rule: Any) -> str:
-    if key in _COUNTS and (type(rule) is not int or rule < 0):
-        return "is not a count"
-    if key in _NUMBERS and (isinstance(rule, bool) or not isinstance(rule, int | float)):
-        return "is not a number"
-    if key == "multipleOf" and rule <= 0:
-        return "is not above zero"
-    if key in _STRINGS and not isinstance(rule, str):
-        return "is not a string"
-    if key in _FLAGS and not isinstance(rule, bool):
-        return "is neither true nor false"
-    if key in ("enum", "examples") and not isinstance(rule, list):
-        return "is not a list"
-    return ""
-
-
-def _compiles(pattern: Any) -> bool:
-    if isinstance(pattern, str) and re.search(r"\\[pPuk]|\(\?<[a-zA-Z]", pattern):
-        return True  # a JavaScript pattern that Python cannot compile
-    try:
-        re.compile(pattern)
-    except (re.error, TypeError):
-        return False
-    return True
