@@ -84,7 +84,7 @@ class SandboxEndpoints:
         sid = self._sessions.identity.new_session_id()
         session = self._sessions.reserve(sid, name, self._shared.now(), limits, request.key)
         session.start(self._environment.episode(settings.model_dump(), {}), request.trace())
-        call = session.calls().start(partial(self._opened, session), "create_sandbox", {}, sid)
+        call = session.calls.start(partial(self._opened, session), "create_sandbox", {}, sid)
         return CallStream(call, self._timers)
 
     async def _opened(self, session: ServerSession, *_: object) -> Result:
@@ -103,10 +103,10 @@ class SandboxEndpoints:
             return self._joined(session, asked.task_id)
         session.check_room()
         work = partial(self._run, session, asked)
-        return CallStream(session.calls().start(work, "run", {}, next(self._shared.task_ids)), self._timers)
+        return CallStream(session.calls.start(work, "run", {}, next(self._shared.task_ids)), self._timers)
 
     def _joined(self, session: ServerSession, task_id: str) -> Outcome:
-        call = session.calls().by_id(task_id)
+        call = session.calls.by_id(task_id)
         if call is None:
             return Answer(200, encode("task_id", task_id) + UNKNOWN, STREAM)
         return CallStream(call, self._timers)

@@ -151,7 +151,7 @@ async def test_a_server_that_closes_ends_every_session_and_refuses_who_waits() -
     async def work(name: str, given: dict[str, Any]) -> Result:
         return await asyncio.Future()
 
-    call = calling._calls.start(work, "x", {}, "t")
+    call = calling.calls.start(work, "x", {}, "t")
     waiting = asyncio.create_task(sessions.admission.wait("env", ""))
     closing = asyncio.create_task(sessions.close(0, "no more"))
     await settle()
@@ -194,7 +194,7 @@ async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
     async def work(name: str, given: dict[str, Any]) -> Result:
         raise AssertionError("it must not begin")
 
-    calls = [reserve(sessions, sid)._calls.start(work, "x", {}, sid) for sid in ("a", "b")]
+    calls = [reserve(sessions, sid).calls.start(work, "x", {}, sid) for sid in ("a", "b")]
     sessions.stop_calls("no time left", "shutdown")
     assert [call.tail for call in calls] == [error_event("no time left", "shutdown")] * 2
     assert len(sessions) == 2
@@ -222,7 +222,7 @@ async def test_a_drain_goes_on_as_soon_as_the_last_call_has_ended(monkeypatch: p
         return Result(b"")
 
     for sid in ("a", "b"):
-        call = reserve(sessions, sid)._calls.start(work, "x", {}, sid)
+        call = reserve(sessions, sid).calls.start(work, "x", {}, sid)
         call.listen(call.taken)
     reserve(sessions, "without any call")
     draining = asyncio.create_task(sessions.drain())
@@ -242,7 +242,7 @@ async def test_a_drain_waits_for_a_client_that_has_to_come_back_for_its_result(
     async def work(name: str, given: dict[str, Any]) -> Result:
         return Result(b"")
 
-    call = reserve(sessions, "a")._calls.start(work, "x", {}, "t")
+    call = reserve(sessions, "a").calls.start(work, "x", {}, "t")
     await settle()
     assert call.tail == b""
     draining = asyncio.create_task(sessions.drain())

@@ -30,9 +30,8 @@ from ors.server.observe.events import (
 )
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
-from ors.server.sessions.session import ServerSession
+from ors.server.sessions.session import ServerSession, State
 from ors.server.sessions.shared import Shared
-from ors.server.sessions.states import State
 from ors.types import ListToolsOutput, RewardSpec
 from tests.server.sessions.test_session import settle
 
@@ -362,7 +361,7 @@ async def test_the_teardown_comes_after_what_stopped_calls_clean_up() -> None:
     await ending
     assert episode.done == ["cleaned up", "torn down"]
     (closed,) = (event for event in seen.events if isinstance(event, SessionClosed))
-    assert (closed.reason, list(session.calls())) == ("deleted", [])
+    assert (closed.reason, list(session.calls)) == ("deleted", [])
     assert 0 <= closed.teardown_seconds < 60
 
 
@@ -548,7 +547,7 @@ async def test_a_call_that_its_session_takes_along_is_told_so() -> None:
     session = opened(sessions, Acting())
     call = session.submit("tool", {}, asyncio.get_running_loop())
     assert isinstance(call, Call)
-    assert [one.id for one in session.calls()] == [call.id]
+    assert [one.id for one in session.calls] == [call.id]
     sessions.delete("a", now=0, key="key")
     assert call.tail == error_event("Session deleted", "deleted")
     await settle()

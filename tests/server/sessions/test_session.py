@@ -13,12 +13,11 @@ from ors.limits import Limits
 from ors.server.episodes.author_code import CallOrder
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
-from ors.server.sessions.calls import Call, Calls
+from ors.server.sessions.calls import Call, Calls, NoCall
 from ors.server.sessions.kept_results import AT_ONCE, RECORD_BYTES
 from ors.server.sessions.registry import Sessions
-from ors.server.sessions.session import ServerSession
+from ors.server.sessions.session import TRANSITIONS, ServerSession, State
 from ors.server.sessions.shared import Shared
-from ors.server.sessions.states import TRANSITIONS, State
 from tests.requirements import proves
 from tests.support.waiting import until
 
@@ -122,7 +121,7 @@ async def test_a_call_in_flight_counts() -> None:
         await gate.wait()
         return Result(b"")
 
-    call = session._calls.start(work, "x", {}, "t")
+    call = session.calls.start(work, "x", {}, "t")
     sessions.reap(now=100)
     assert session.seen == 100
     assert sessions.find("a", now=105)
@@ -186,15 +185,15 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
     shared = runtime(kept_seconds=60, kept_bytes=10**6)
     kept, calls = shared.kept, calls_of(shared)
     call = await finished(calls, b"result", key="k")
-    for found in (calls.by_id(call.id), calls.by_key("k")):
-        assert found is not None
+    for found in (calls.known(call.id, None), calls.known(None, "k")):
+        assert isinstance(found, Call)
         assert (found.id, found.tool, found.tail, found.seconds) == (call.id, "x", b"result", call.seconds)
         assert found.key == "k"
     kept.reap(call.finished_at + 59)
     assert calls.by_id(call.id) is not None
     kept.reap(call.finished_at + 62)
     assert calls.by_id(call.id) is None
-    assert calls.by_key("k") is None
+    assert isinstance(calls.known(None, "k"), NoCall)
     assert not calls._by_key
     assert calls.spent("k")
     assert not calls.spent("other")
@@ -206,8 +205,8 @@ async def test_each_key_leads_to_its_own_call() -> None:
     calls = calls_of(runtime())
     made = {key: await finished(calls, key.encode(), key) for key in ("a", "b", "c")}
     for key, call in made.items():
-        found = calls.by_key(key)
-        assert found is not None
+        found = calls.known(None, key)
+        assert isinstance(found, Call)
         assert (found.id, found.tail) == (call.id, key.encode())
 
 

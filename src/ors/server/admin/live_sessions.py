@@ -191,7 +191,7 @@ class SessionFeed:
         self.tell_session(row)
         self.feed.tell(_prompt_event(prompt))
         known = {call.id for call in recent}
-        others = [call for call in self.session.calls() if call.id not in known]
+        others = [call for call in self.session.calls if call.id not in known]
         older = [_kept(call) for call in others if call.tail is not None]
         running = [_kept(call) for call in others if call.tail is None]
         self.feed.tell(event("before", [*older, *map(_recent_call, recent), *running]))

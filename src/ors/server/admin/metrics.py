@@ -22,8 +22,8 @@ from ors.server.observe.events import (
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.sessions.kept_results import RECORD_BYTES
 from ors.server.sessions.registry import Sessions
+from ors.server.sessions.session import READY
 from ors.server.sessions.shared import Shared
-from ors.server.sessions.states import READY
 
 if TYPE_CHECKING:
     from prometheus_client.core import CollectorRegistry, Metric

@@ -63,11 +63,7 @@ class Keys:
         return bool(self.by_name)
 
     def name_of(self, secret: bytes) -> str:
-        """The name of the key with that secret.
-
-        Raises:
-            AuthenticationError: there is none.
-        """
+        """The name of the key with that secret. Raises AuthenticationError if there is none."""
         name = self._by_digest.get(digest(secret))
         if name is None:
             raise AuthenticationError(

@@ -161,14 +161,20 @@ class Calls:
     def __iter__(self) -> Iterator[Call]:
         return (self._call(id, known) for id, known in (self.by_task_id or {}).items())
 
+    def known(self, task_id: str | None, key: str | None) -> Call | NoCall | None:
+        """The call that a task id or an idempotency key names; None for a key that is new."""
+        if task_id is not None:
+            return self.by_id(task_id) or NoCall(task_id, UNKNOWN)
+        if key is None:
+            return None
+        if self._spent is not None and self.spent(key):
+            return NoCall(next(self.shared.task_ids), GONE)
+        id = self._by_key.get(key) if self._by_key else None
+        return None if id is None else self.by_id(id)
+
     def by_id(self, task_id: str) -> Call | None:
         known = self.by_task_id.get(task_id) if self.by_task_id else None
         return None if known is None else self._call(task_id, known)
-
-    def by_key(self, key: str) -> Call | None:
-        """The call that was started with that key, running or kept."""
-        id = self._by_key.get(key) if self._by_key else None
-        return None if id is None else self.by_id(id)
 
     def _call(self, id: str, known: Call | int) -> Call:
         if isinstance(known, Call):

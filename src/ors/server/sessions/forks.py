@@ -33,11 +33,7 @@ class Fork:
         return self._task
 
     async def sids(self) -> Sids:
-        """Waits for the ids of the new sessions. When the last request that waits is cancelled, undoes all.
-
-        Raises:
-            ORSError: there are no new sessions.
-        """
+        """The ids of the new sessions. When the last request that waits is cancelled, all is undone."""
         assert self._task is not None
         self._wanted += 1
         try:

@@ -15,9 +15,8 @@ from ors.server.observe.events import EpisodeForked
 from ors.server.sessions.admission import Admission
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.forks import Fork, Forks
-from ors.server.sessions.session import ServerSession
+from ors.server.sessions.session import CREATING, ServerSession
 from ors.server.sessions.shared import Identity, Shared
-from ors.server.sessions.states import State
 
 COMING_BACK_SECONDS = 0.05
 """How often a draining server checks whether all results were delivered."""
@@ -65,11 +64,7 @@ class Sessions:
         return not self.shared.draining and not self.retiring
 
     def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
-        """Creates a session under that id, which is taken from now on.
-
-        Raises:
-            BadRequest: the id is taken.
-        """
+        """Creates a session under that id. Raises BadRequest if the id is taken."""
         if sid in self._live:
             raise BadRequest("Session already exists")
         self._ended.pop(sid, None)
@@ -84,13 +79,7 @@ class Sessions:
             self.admission.leave(session.environment, session.key)
 
     def fork(self, session: ServerSession, count: int, key: str | None = None, trace: str = "") -> Fork:
-        """Begins a fork of a session, or joins the one that has the same idempotency key.
-
-        Raises:
-            ServerFailed: the session has failed.
-            BadRequest: there may never be as many sessions.
-            Unavailable: the server or the session has too many calls.
-        """
+        """Begins a fork of a session, or joins the one that has the same idempotency key."""
         if session.forks is None:
             session.forks = Forks()
         known = session.forks.by_key(key)
@@ -143,12 +132,7 @@ class Sessions:
             self._end(session, "Session deleted", "deleted", now)
 
     def find(self, sid: str, now: float, key: str = "") -> ServerSession:
-        """Finds a session. This counts as activity.
-
-        Raises:
-            Gone: it has ended.
-            NotFound: there is none, or it belongs to another key.
-        """
+        """Finds a session, as `peek` does. This counts as activity."""
         session = self._live.get(sid)
         if session is None or session.key != key:
             raise self._absent(sid, now, key)
@@ -163,11 +147,7 @@ class Sessions:
         return session.token
 
     def by_token(self, token: str, now: float) -> ServerSession:
-        """Finds the session of a token, whatever its key is. This counts as activity.
-
-        Raises:
-            NotFound: there is none.
-        """
+        """Finds the session of a token, whatever its key is. This counts as activity."""
         session = self._by_token.get(token)
         if session is None:
             raise NotFound("No session, or it has ended")
@@ -175,10 +155,11 @@ class Sessions:
         return session
 
     def peek(self, sid: str, now: float, key: str = "") -> ServerSession:
-        """Finds a session. This does not count as activity.
+        """Finds a session.
 
         Raises:
-            Gone, NotFound: as `find` does.
+            Gone: it has ended.
+            NotFound: there is none, or it belongs to another key.
         """
         session = self._live.get(sid)
         if session is None or session.key != key:
@@ -202,11 +183,7 @@ class Sessions:
             session.seen = now
 
     def delete(self, sid: str, now: float, key: str = "") -> asyncio.Task[None] | None:
-        """Ends a session, and returns its teardown if there is one to wait for. May be repeated.
-
-        Raises:
-            NotFound: no session has, or recently had, that id and key.
-        """
+        """Ends a session, and returns its teardown if there is one to wait for. May be repeated."""
         session = self._live.get(sid)
         if session is not None and session.key == key:
             self._end(session, "Session deleted", "deleted", now)
@@ -236,13 +213,13 @@ class Sessions:
         for session in list(self._live.values()):
             if session.forks is not None:
                 session.forks.stop()
-            if session.state is State.CREATING:
+            if session.state is CREATING:
                 self._end(session, message, "shutdown", now)
 
     async def drain(self) -> None:
         """Waits until every call has ended and every result was delivered: clients may return for them."""
         while self.shared.running or self.shared.kept.awaited:
-            tasks = [task for session in self._live.values() for task in session.call_tasks()]
+            tasks = [task for session in self._live.values() for task in session.calls.tasks()]
             if tasks:
                 await asyncio.wait(tasks)
             else:
@@ -251,7 +228,7 @@ class Sessions:
     def stop_calls(self, message: str, reason: str) -> None:
         """Ends the stream of every running call with an `error` event."""
         for session in self._live.values():
-            session.stop_calls(message, reason)
+            session.calls.stop(message, reason)
 
     async def close(self, now: float, message: str) -> None:
         self.refuse_waiting(now, message)
@@ -272,7 +249,9 @@ class Sessions:
         sid = session.sid
         del self._live[sid]
         self._by_token.pop(session.token, None)
-        self._add_tombstone(session, now, reason)
+        self._ended[sid] = _Tombstone(now + TOMBSTONE_SECONDS, reason, session.key)
+        if len(self._ended) > TOMBSTONES:
+            self._ended.popitem(last=False)
         task = session.end(message, reason)
         self.admission.leave(session.environment, session.key)
         if task is not None:
@@ -282,8 +261,3 @@ class Sessions:
     def _forget_ending(self, sid: str, task: asyncio.Task[None]) -> None:
         if self._ending.get(sid) is task:
             del self._ending[sid]
-
-    def _add_tombstone(self, session: ServerSession, now: float, reason: str) -> None:
-        self._ended[session.sid] = _Tombstone(now + TOMBSTONE_SECONDS, reason, session.key)
-        if len(self._ended) > TOMBSTONES:
-            self._ended.popitem(last=False)

@@ -44,11 +44,7 @@ class Shared:
         return (self.loop or asyncio.get_running_loop()).time()
 
     def check_open(self) -> None:
-        """Checks that new work may begin.
-
-        Raises:
-            Unavailable: the server shuts down.
-        """
+        """Raises Unavailable if the server shuts down."""
         if self.draining:
             raise Unavailable(SHUTDOWN, retry_after=1, reason="shutdown")
 
