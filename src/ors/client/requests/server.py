@@ -3,7 +3,8 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
@@ -16,12 +17,13 @@ from ors.client.requests.line import WaitingLine
 from ors.client.requests.retry import Retry
 from ors.client.requests.status_errors import failure, too_large
 from ors.client.transports.base import Broken, Response, Transport, running_loop
-from ors.client.transports.multiplexed import MultiplexedTransport
+from ors.client.transports.multiplexed import Answer, Link, MultiplexedTransport
 from ors.client.transports.options import Options
-from ors.errors import ResponseError
+from ors.errors import ORSError, ResponseError
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
+_quoted = lru_cache(256)(quote)
 _BASE_HEADERS = {
     "Accept": "application/json",
     # A proxy that compresses an event stream also delays it.
@@ -55,7 +57,7 @@ class RemoteServer:
         self.usual = defaultdict[str, set[Endpoint]](set)
         """By environment: what sessions ask before their first call."""
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Future[Any]] = set()
         self.entered: WeakSet[Entered] = WeakSet()
         """Sessions that end with the client at the latest, as Ctrl-C may come where nobody can catch it."""
 
@@ -64,12 +66,12 @@ class RemoteServer:
         key = api_key or self.api_key
         return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
 
-    def is_linked(self, headers: Mapping[str, str]) -> bool:
-        """Whether requests with these headers go over a link."""
-        return self.links is not None and self.links.link_up(headers, running_loop()) is not None
+    def link(self, headers: Mapping[str, str]) -> Link | None:
+        """The link over which requests with these headers go, if there is one."""
+        return None if self.links is None else self.links.link_up(headers, running_loop())
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
-        return endpoint.path(quote(environment))
+        return endpoint.path(_quoted(environment))
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request once; returns the response, of any status.
@@ -80,8 +82,8 @@ class RemoteServer:
         response = await self.transport.send(method, path, headers, body)
         if response.status in _REDIRECTS:
             response = await self._follow(response, method, headers, body)
-        if SERVER_VERSION in response.headers:
-            self.honours_keys = True
+        if not self.honours_keys:
+            self.honours_keys = SERVER_VERSION in response.headers
         return response
 
     async def _follow(
@@ -104,11 +106,11 @@ class RemoteServer:
         headers: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
         seconds: float | None = None,
-        ahead: "asyncio.Task[Reply | None] | None" = None,
+        ahead: Answer | None = None,
     ) -> Any:
         """The parsed answer of `endpoint`; for requests that may be repeated, so they are retried.
 
-        `ahead` is an attempt that was made before.
+        `ahead` is the answer to an attempt that was made before.
 
         Raises:
             TransportError: there was no answer in time. Unavailable: the server kept answering "not now".
@@ -120,9 +122,11 @@ class RemoteServer:
 
         async def attempt() -> Any:
             nonlocal ahead
-            made, ahead = ahead, None
-            reply = None if made is None else await made
-            return parsed(reply or await self.exchange(endpoint.method, path, sent, data))
+            asked, ahead = ahead, None
+            if asked is not None:
+                with suppress(ORSError):
+                    return parsed(await self._complete(await asked.arrived()))
+            return parsed(await self.exchange(endpoint.method, path, sent, data))
 
         return await self.retry(seconds).run(attempt)
 
@@ -131,21 +135,19 @@ class RemoteServer:
         options = self.options
         return Retry(options, limit=options.retries, seconds=seconds or options.request_seconds)
 
-    async def exchange(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None
-    ) -> "Reply":
-        """Sends a request once; returns the complete answer.
+    async def exchange(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> bytes:
+        """Sends a request once; returns the body of its answer.
 
         Raises:
             NotSent, Broken: there is none. Unavailable: it is "not now". ResponseError: the server refused.
         """
-        response = await self.send(method, path, headers, body)
-        answer = Reply(
-            response.headers.get("Content-Type", ""), await read_body(response, self.options.answer_bytes)
-        )
+        return await self._complete(await self.send(method, path, headers, body))
+
+    async def _complete(self, response: Response) -> bytes:
+        data = await read_body(response, self.options.answer_bytes)
         if not 200 <= response.status < 300:
-            raise failure(response.status, response.headers, answer.data)
-        return answer
+            raise failure(response.status, response.headers, data)
+        return data
 
     @property
     def lines(self) -> defaultdict[str, WaitingLine]:
@@ -155,17 +157,28 @@ class RemoteServer:
     def in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Runs `work` in a task that outlives its caller; closing the client waits for it."""
         task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self.wait_at_close(task)
         return task
+
+    def wait_at_close(self, ending: asyncio.Future[Any]) -> None:
+        """Makes closing the client wait for something, for a while."""
+        self._background.add(ending)
+        ending.add_done_callback(self._background.discard)
+
+    def freed(self) -> None:
+        """Tells those who wait for a place on a full server that there is one."""
+        for line in self.lines.values():
+            line.freed.set()
 
     async def background_done(self) -> None:
         """Ends the entered sessions, and waits for the background work of this event loop."""
         loop = running_loop()
         for session in tuple(self.entered):
             session._abandon()
-        if tasks := [task for task in self._background if task.get_loop() is loop]:
-            await asyncio.wait(tasks)
+        while pending := [each for each in self._background if each.get_loop() is loop]:
+            _, late = await asyncio.wait(pending, timeout=self.options.cleanup_seconds + 1)
+            for each in late:
+                each.cancel()
 
 
 def _own_path(location: str) -> str | None:
@@ -175,14 +188,6 @@ def _own_path(location: str) -> str | None:
     except ValueError:
         return None
     return None if target.netloc or not target.path.startswith("/") else target.geturl()
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete answer with a 2xx status."""
-
-    kind: str
-    data: bytes
 
 
 async def read_body(response: Response, limit: int) -> bytes:
@@ -204,14 +209,14 @@ async def read_body(response: Response, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def parsed(answer: Reply) -> Any:
+def parsed(data: bytes) -> Any:
     """The JSON value of an answer.
 
     Raises:
         Broken: it is not JSON, as when it was cut off or comes from a proxy.
     """
     try:
-        return loads(answer.data)
+        return loads(data)
     except ValueError:
-        what = "is not JSON" if answer.data else "is empty"
+        what = "is not JSON" if data else "is empty"
         raise Broken(f"the server's answer {what}") from None

@@ -11,18 +11,21 @@ from ors._protocol import (
     CREATE,
     CREATE_SESSION,
     DELETE,
-    EVENT_STREAM,
     IDLE_SECONDS,
+    PROMPT,
     SECRETS,
     SESSION_ID,
+    TASK_TOOLS,
     CallReader,
+    Endpoint,
     valid_session_id,
 )
 from ors.client.requests.decode import Task, field
 from ors.client.requests.line import RetryInLine
-from ors.client.requests.server import RemoteServer, Reply, parsed
+from ors.client.requests.server import RemoteServer, parsed
 from ors.client.requests.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
+from ors.client.transports.multiplexed import Answer, Link
 from ors.errors import BadRequest, Gone, NotFound, ORSError, ResponseError, ServerFailed, TransportError
 
 
@@ -49,13 +52,13 @@ def checked_sid(sid: str, error: type[ResponseError] = BadRequest) -> str:
     return sid
 
 
-def _sid(answer: Reply) -> str:
-    if EVENT_STREAM not in answer.kind:
+def _sid(answer: bytes) -> str:
+    if answer.lstrip()[:1] not in b"e:":
         sid: str = field(parsed(answer), "sid", str)
         return sid
     # ors-sdk 0.1.0 and openreward 0.1.167 always stream: the id is the task id, and `end` is empty.
     reader = CallReader()
-    reader.feed(answer.data)
+    reader.feed(answer)
     if reader.error is not None:
         raise ServerFailed(reader.error or "the server gave no session id", reason=reader.reason)
     try:
@@ -119,17 +122,9 @@ class _Creation:
         self._headers = headers
         self._broke_off = False
         self._outcome_unknown = False  # of an earlier attempt
-        self._attempt: asyncio.Task[Reply] | None = None
-
-    @property
-    def maybe_created(self) -> bool:
+        self._attempt: asyncio.Task[bytes] | None = None
+        self.maybe_created = False
         """Whether the server may have created the session, or may still create it."""
-        if self._attempt is None:
-            return False
-        if self._outcome_unknown or not self._attempt.done() or self._attempt.cancelled():
-            return True
-        error = self._attempt.exception()
-        return error is None or (isinstance(error, TransportError) and not certainly_not_run(error))
 
     async def undo(self, headers: Mapping[str, str]) -> None:
         """Deletes the session if it was created, or is being created."""
@@ -140,33 +135,38 @@ class _Creation:
             await asyncio.wait({self._attempt}, timeout=seconds)
             self._attempt.cancel()
             await asyncio.wait({self._attempt})
-        if self.maybe_created:
-            await delete(self.remote, headers, seconds)
+        await delete(self.remote, headers, seconds)
 
     async def run(self, body: Mapping[str, Any]) -> None:
         """Sends the request until the server answers it."""
         data = dumps(body)
+        await RetryInLine(self.remote.options, self.remote.lines[body["env_name"]]).run(
+            lambda: self._try(data)
+        )
 
-        async def attempt() -> None:
-            # A task of its own: if the caller is cancelled, `undo` still needs the answer.
-            self._attempt = asyncio.create_task(
-                self.remote.exchange(CREATE.method, CREATE.path(), self._headers, data)
-            )
-            await self._answered(self._attempt)
-
-        await RetryInLine(self.remote.options, self.remote.lines[body["env_name"]]).run(attempt)
-
-    async def _answered(self, attempt: "asyncio.Task[Reply]") -> None:
+    async def _try(self, data: bytes) -> None:
+        asked = self.remote.exchange(CREATE.method, CREATE.path(), self._headers, data)
+        self.maybe_created = True
         try:
-            await asyncio.shield(attempt)
+            if self.remote.link(self._headers) is not None:
+                await asked  # over a link, no deletion overtakes it
+            else:
+                # A task of its own: if the caller is cancelled, `undo` still needs the answer.
+                self._attempt = asyncio.create_task(asked)
+                await asyncio.shield(self._attempt)
         except TransportError as error:
             self._broke_off = True
             self._outcome_unknown = self._outcome_unknown or not certainly_not_run(error)
+            self.maybe_created = self._outcome_unknown
             raise
         except BadRequest as error:
             # An earlier attempt created it, and only its answer was lost.
             if not (self._broke_off and "already exists" in str(error)):
+                self.maybe_created = self._outcome_unknown
                 raise
+        except ORSError:
+            self.maybe_created = self._outcome_unknown
+            raise
 
 
 def _secrets_header(secrets: Mapping[str, str]) -> str:
@@ -175,6 +175,7 @@ def _secrets_header(secrets: Mapping[str, str]) -> str:
 
 
 logger = logging.getLogger("ors.client")
+_DELETED = frozenset({200, NotFound.status, Gone.status})
 
 
 async def delete(remote: RemoteServer, headers: Mapping[str, str], seconds: float | None = None) -> None:
@@ -186,5 +187,64 @@ async def delete(remote: RemoteServer, headers: Mapping[str, str], seconds: floa
     except ORSError as error:
         logger.warning("session %s could not be deleted, it will expire: %s", headers[SESSION_ID], error)
         return
-    for line in remote.lines.values():
-        line.freed.set()
+    remote.freed()
+
+
+def delete_later(remote: RemoteServer, headers: Mapping[str, str]) -> None:
+    """Deletes the session in `headers`, and does not wait for it."""
+    link = remote.link(headers)
+    answer = None if link is None else link.ask(DELETE.method, DELETE.path(), headers, b"")
+    if answer is None:
+        remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
+        return
+
+    def ended(begun: asyncio.Future[bytes | None]) -> None:
+        if answer.status in _DELETED:
+            remote.freed()
+        elif not begun.cancelled():
+            remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
+
+    remote.wait_at_close(answer.begun)
+    answer.begun.add_done_callback(ended)
+
+
+class Ahead:
+    """What a session asks along with its creation, so that nobody has to wait for it later.
+
+    Over a link, that is what earlier sessions of the environment asked before their first call: so nobody
+    gives a prompt that is not wanted.
+    """
+
+    __slots__ = ("_asked", "_usual", "is_over")
+
+    def __init__(self, usual: set[Endpoint]) -> None:
+        self._usual = usual
+        self._asked: dict[Endpoint, Answer] = {}
+        self.is_over = False
+        """Whether the first call was made."""
+
+    def begin(self, remote: RemoteServer, environment: str, headers: Mapping[str, str]) -> None:
+        link = remote.link(headers)
+        if self._usual and link is not None:
+            # In the next turn of the event loop: behind the creation, in the same write.
+            asyncio.get_running_loop().call_soon(self._ask, link, remote, environment, headers)
+
+    def _ask(self, link: Link, remote: RemoteServer, environment: str, headers: Mapping[str, str]) -> None:
+        for each in () if self.is_over else self._usual:
+            answer = link.ask(each.method, remote.path(each, environment), headers, b"")
+            if answer is not None:
+                self._asked[each] = answer
+
+    def take(self, endpoint: Endpoint) -> Answer | None:
+        """The answer that was asked for ahead, if it was. If it is an error, it is to be asked for again."""
+        if not self.is_over and endpoint in (PROMPT, TASK_TOOLS):
+            self._usual.add(endpoint)
+        return self._asked.pop(endpoint, None)
+
+    def end(self) -> None:
+        """Drops what nobody has asked for: a call may change it, and the next session need not ask."""
+        self.is_over = True
+        self._usual.difference_update(self._asked)
+        for answer in self._asked.values():
+            answer.close()
+        self._asked.clear()

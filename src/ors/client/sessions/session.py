@@ -9,9 +9,8 @@ from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
 from ors.client.requests.keepalive import Interruptible
-from ors.client.sessions.ahead import Ahead
 from ors.client.sessions.call import CallAddress, OnTaskId, PendingCall
-from ors.client.sessions.create import checked_sid, create, delete, new_sid, task_body
+from ors.client.sessions.create import Ahead, checked_sid, create, delete, delete_later, new_sid, task_body
 from ors.client.sessions.fork import forked
 from ors.client.sessions.transcript import Transcript
 from ors.client.transports.base import Bound
@@ -101,7 +100,7 @@ class AsyncSession(Bound):
             try:
                 await delete(self._remote, self._headers)
             except asyncio.CancelledError:
-                self._delete_in_background()
+                delete_later(self._remote, self._headers)
                 raise
 
     def _abandon(self) -> None:
@@ -112,7 +111,7 @@ class AsyncSession(Bound):
     def _end(self) -> None:
         """Ends the session as `close` does, without waiting for it."""
         if self._ends():
-            self._delete_in_background()
+            delete_later(self._remote, self._headers)
 
     def _ends(self) -> bool:
         self._ahead.end()
@@ -121,20 +120,16 @@ class AsyncSession(Bound):
             self._lost = ("closed by this client", None)
         return is_open
 
-    def _delete_in_background(self) -> None:
-        self._remote.in_background(delete(self._remote, self._headers, self._remote.options.cleanup_seconds))
-
     async def __aenter__(self) -> Self:
         return await self.start()
 
     async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
-        elif not any(raised) and self._remote.is_linked(self._headers):
+        elif not any(raised) and self._remote.link(self._headers) is not None:
             # After an error, such as Ctrl-C, the process may end at once: then the end is waited for.
             self._end()
-            await asyncio.sleep(0)  # until the request is written ...
-            await asyncio.sleep(0)  # ... and has left
+            await asyncio.sleep(0)  # until the request has left
         else:
             await self.close()
 

@@ -1,11 +1,11 @@
 """Calls an ASGI application in this process, without sockets. Responses still stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ors.client.transports.base import Broken, HeaderFields, Response
+from ors.client.transports.base import HeaderFields, Incoming, Response
 from ors.errors import StartupFailed
 
 Message = MutableMapping[str, Any]
@@ -32,13 +32,7 @@ class ASGITransport:
         task = asyncio.create_task(exchange.run(self._app, _scope(method, path, headers)))
         self._exchanges.add(task)
         task.add_done_callback(self._exchanges.discard)
-        try:
-            await exchange.begun.wait()
-        except asyncio.CancelledError:
-            exchange.close()
-            raise
-        exchange.check()
-        return exchange
+        return await exchange.arrived()
 
     async def close(self) -> None:
         """Cancels open requests, then shuts the application down."""
@@ -51,53 +45,27 @@ class ASGITransport:
             await lifespan.stop()
 
 
-class _Exchange:
-    """One request and its response: the application's side, and the `Response` of the caller."""
+class _Exchange(Incoming):
+    """One request and its response: the application's side."""
 
     def __init__(self, body: bytes) -> None:
+        super().__init__(asyncio.get_running_loop())
         self._request: bytes | None = body
-        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._gone = asyncio.Event()
-        self._complete = False
-        self._failure: Exception | None = None
-        self.begun = asyncio.Event()
-        self.status = 0
         self.headers = HeaderFields()
-        self.ended = False
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
 
     def close(self) -> None:
         self._gone.set()
-
-    def check(self) -> None:
-        if not self.status:
-            raise Broken(f"the application ended without an answer: {self._failure!r}") from self._failure
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        chunk = None if self.ended else await self._chunks.get()
-        if chunk is not None:
-            self.ended = self._complete and self._chunks.qsize() == 1
-            return chunk
-        self.ended = True
-        if not self._complete:
-            raise Broken(f"the application broke off its answer: {self._failure!r}") from self._failure
-        raise StopAsyncIteration
 
     async def run(self, app: ASGIApp, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._send)
         except Exception as error:
             # To the client, any exception is what it would be over HTTP: a broken connection.
-            self._failure = error
+            self.cause = error
         finally:
-            self._chunks.put_nowait(None)
-            self.begun.set()
+            if not self._complete:
+                self.lose(f"the application did not complete its answer: {self.cause!r}")
 
     async def _receive(self) -> Message:
         if self._request is not None:
@@ -111,13 +79,12 @@ class _Exchange:
             for name, value in message.get("headers", ()):
                 self.headers[name.decode("latin-1")] = value.decode("latin-1")
             self.status = message["status"]
-            self.begun.set()
+            self.begin()
         elif message["type"] == "http.response.body" and not self._gone.is_set():
             if message.get("body"):
-                self._chunks.put_nowait(bytes(message["body"]))
+                self.add(bytes(message["body"]))
             if not message.get("more_body", False):
-                self._complete = True
-                self._chunks.put_nowait(None)
+                self.end()
 
 
 class _Lifespan:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Mapping
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from ors.errors import TransportError
@@ -64,6 +64,92 @@ async def read_rest(response: Response) -> None:
                 pass
     except (TimeoutError, TransportError):
         response.close()
+
+
+class Incoming:
+    """A response while it arrives: its transport adds chunks, its caller reads them."""
+
+    # Class attributes, since most answers over a link set none of them.
+    status = 0
+    broken = ""
+    """Why it is incomplete: a message, since an exception would keep the frames of its traceback."""
+    cause: Exception | None = None
+    _complete = False
+    _more: asyncio.Future[None] | None = None
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._chunks: list[bytes] = []
+        self.begun: asyncio.Future[bytes | None] = loop.create_future()
+        """Done when the status and headers are there, or will never be."""
+
+    async def arrived(self) -> Self:
+        """Waits for the status and headers.
+
+        Raises:
+            Broken: there are none.
+        """
+        try:
+            await self.begun
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        if self.broken:
+            raise Broken(self.broken) from self.cause
+        return self
+
+    @property
+    def body(self) -> AsyncIterator[bytes]:
+        return self
+
+    @property
+    def ended(self) -> bool:
+        return self._complete and not self._chunks
+
+    def close(self) -> None:
+        """Ends the exchange."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        while not self._chunks:
+            if self.broken:
+                raise Broken(self.broken) from self.cause
+            if self._complete:
+                raise StopAsyncIteration
+            self._more = asyncio.get_running_loop().create_future()
+            await self._more
+        chunk = b"".join(self._chunks)
+        self._chunks = []
+        if not self._complete:
+            self._taken(len(chunk))
+        return chunk
+
+    def _taken(self, size: int) -> None:
+        """Called when the caller has read chunks, and more may follow."""
+
+    # Called by the transport.
+
+    def begin(self) -> None:
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+    def add(self, chunk: bytes) -> None:
+        self._chunks.append(chunk)
+        self._wake()
+
+    def end(self) -> None:
+        self._complete = True
+        self._wake()
+
+    def lose(self, why: str) -> None:
+        self.broken = why
+        self.begin()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
 
 class HeaderFields(dict[str, str]):

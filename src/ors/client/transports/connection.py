@@ -2,13 +2,11 @@
 
 import asyncio
 import socket
-from collections import deque
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from ors.client.transports.base import Broken, HeaderFields, NotSent
+from ors.client.transports.base import HeaderFields, Incoming, NotSent
 
 if TYPE_CHECKING:
     from ors.client.transports.http import DirectTransport
@@ -54,10 +52,7 @@ class HTTPConnection(asyncio.BufferedProtocol):
         self.parser = httptools.HttpResponseParser(exchange)
         self.bare_bytes = self.interim = 0
         self._transport.write(request)
-        await exchange.begun
-        if exchange.broken:
-            raise Broken(exchange.broken)
-        return exchange
+        return await exchange.arrived()
 
     @property
     def closing(self) -> bool:
@@ -129,54 +124,22 @@ class HTTPConnection(asyncio.BufferedProtocol):
             exchange.broke(exc)
 
 
-class _Exchange:
-    """One response as it arrives: receives the parser's callbacks, and is the `Response` of the caller."""
-
-    __slots__ = (
-        "_chunks", "_complete", "_connection", "_more", "_unread", "begun", "broken", "headers", "status",
-    )  # fmt: skip
+class _Exchange(Incoming):
+    """One response as it arrives: receives the parser's callbacks."""
 
     def __init__(self, connection: HTTPConnection) -> None:
+        super().__init__(connection.loop)
         self._connection = connection
-        self._chunks: deque[bytes] = deque()
         self._unread = 0
-        self._more: asyncio.Future[None] | None = None
-        self._complete = False
-        self.broken = ""
-        """Why it is incomplete: a message, since an exception would keep the frames of its traceback."""
-        self.begun: asyncio.Future[None] = connection.loop.create_future()
-        self.status = 0
         self.headers = HeaderFields()
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
-
-    @property
-    def ended(self) -> bool:
-        return self._complete and not self._chunks
 
     def close(self) -> None:
         if not self._complete:
             self._connection.cut()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._chunks:
-            if self.broken:
-                raise Broken(self.broken)
-            if self._complete:
-                raise StopAsyncIteration
-            self._more = self._connection.loop.create_future()
-            await self._more
-        chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks.clear()
+    def _taken(self, size: int) -> None:
         self._unread = 0
-        if not self._complete:  # else the connection may have another exchange by now
-            self._connection.flow(0)
-        return chunk
+        self._connection.flow(0)
 
     # Callbacks of httptools.
 
@@ -198,35 +161,26 @@ class _Exchange:
             self.headers.clear()
             self._connection.interim += 1
         elif not self.begun.done():
-            self.begun.set_result(None)
+            self.begin()
             if self.status < 200:
                 self._complete = True
                 self._connection.refuse()
 
     def on_body(self, body: bytes) -> None:
         self._connection.bare_bytes = 0
-        self._chunks.append(body)
         self._unread += len(body)
         self._connection.flow(self._unread)
-        self._wake()
+        self.add(body)
 
     def on_message_complete(self) -> None:
         if self.status >= 200:
-            self._complete = True
             self._connection.done()
-            self._wake()
+            self.end()
 
     def broke(self, cause: Exception | None) -> None:
         """Ends the response: complete if it has no length and the server closed, else broken."""
         sized = "content-length" in self.headers or "transfer-encoding" in self.headers
         if self.begun.done() and cause is None and not sized:
-            self._complete = True
+            self.end()
         else:
-            self.broken = f"the connection broke: {cause or 'closed by the server'}"
-        if not self.begun.done():
-            self.begun.set_result(None)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
+            self.lose(f"the connection broke: {cause or 'closed by the server'}")

@@ -1,9 +1,7 @@
 """All sessions over one connection, where the server is ours too; HTTP where it is not."""
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import Self
+from collections.abc import Mapping
 from urllib.parse import unquote
 from weakref import WeakSet
 
@@ -17,7 +15,7 @@ from ors._protocol import (
     new_session_id,
 )
 from ors._protocol.link import AskingEnd, Window
-from ors.client.transports.base import Broken, HeaderFields, Response, running_loop
+from ors.client.transports.base import HeaderFields, Incoming, Response, running_loop
 from ors.client.transports.connection import detect_silence
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.options import Options
@@ -52,7 +50,7 @@ class MultiplexedTransport:
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         """Sends a request; returns when the status and headers of the response have arrived."""
-        link = await self._link(headers)
+        link = self.link_up(headers, running_loop()) or await self._link(headers)
         answer = None if link is None else link.ask(method, path, headers, body or b"")
         if answer is not None:
             return await answer.arrived()
@@ -264,46 +262,25 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             super()._told(kind, number, payload)
 
 
-class Answer:
-    """One answer as it arrives, and the `Response` of the caller."""
+class Answer(Incoming):
+    """One answer as it arrives. `begun` has the result of a call, or None if another answer has begun."""
 
-    # Class attributes, since most answers are results, and set none of them.
-    status = 0
-    headers: Mapping[str, str] = HeaderFields()
-    broken = ""
-    _complete = False
-    _more: asyncio.Future[None] | None = None
-    _chunks: deque[bytes] | None = None
+    _head = b""
     _window: Window | None = None
 
     def __init__(self, link: Link, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
         self._link = link
         self._number = number
-        self.begun: asyncio.Future[bytes | None] = loop.create_future()
-        """Has the result of a call; None if another answer has begun, or the link is broken."""
-
-    async def arrived(self) -> Self:
-        """Waits for the beginning of the answer.
-
-        Raises:
-            Broken: the link broke.
-        """
-        try:
-            await self.begun
-        except asyncio.CancelledError:
-            self.close()
-            raise
-        if self.broken:
-            raise Broken(self.broken)
-        return self
 
     @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self
-
-    @property
-    def ended(self) -> bool:
-        return self._complete and not self._chunks
+    def headers(self) -> HeaderFields:
+        """The headers; most answers are read without them."""
+        fields = HeaderFields()
+        for line in self._head.decode("latin-1").split("\r\n"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        return fields
 
     def close(self) -> None:
         if not self._complete and not self.broken:
@@ -311,70 +288,31 @@ class Answer:
             self._link.write(frames.frame(frames.LEAVE, self._number))
             self._link.done(self._number)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        while not self._chunks:
-            if self.broken:
-                raise Broken(self.broken)
-            if self._complete:
-                raise StopAsyncIteration
-            self._more = asyncio.get_running_loop().create_future()
-            await self._more
-        chunk = b"".join(self._chunks)
-        self._chunks.clear()
-        if not self._complete and self._window is not None:
-            self._window.read(len(chunk))
-        return chunk
+    def _taken(self, size: int) -> None:
+        self._window = self._window or Window(self._link, self._number)
+        self._window.read(size)
 
     # ── Called by the link ───────────────────────────────────────────────────────────────────────
 
     def take(self, kind: int, payload: bytes) -> None:
-        if kind == frames.RESULT and self._chunks is None:
-            self._complete = True
+        if (self.status > 0) is not (kind in (frames.PART, frames.END)):
+            raise ValueError(f"a frame of kind {kind} before or after its turn")
+        if kind == frames.RESULT:
             self._link.done(self._number)
+            self._complete = True
             if not self.begun.done():
                 self.begun.set_result(payload)
-        elif kind in (frames.WHOLE, frames.HEAD) and self._chunks is None:
-            self.status, headers, first = frames.read_answer(payload)
-            self.headers = _fields(headers)
-            self._chunks = deque([first] if first else ())
-            if kind == frames.WHOLE:
-                self._end()
-            else:
-                self._window = Window(self._link, self._number)
-            self._begin()
-        elif kind in (frames.PART, frames.END) and self._chunks is not None:
-            if payload:
-                self._chunks.append(payload)
-            if kind == frames.END:
-                self._end()
-            self._wake()
-        else:
-            raise ValueError(f"a frame of kind {kind} before or after its turn")
+            return
+        if kind in (frames.WHOLE, frames.HEAD):
+            self.status, self._head, payload = frames.read_answer(payload)
+            self.begin()
+        elif kind not in (frames.PART, frames.END):
+            raise ValueError(f"a frame of the unknown kind {kind}")
+        if payload:
+            self.add(payload)
+        if kind in (frames.WHOLE, frames.END):
+            self._link.done(self._number)
+            self.end()
 
     def lost(self) -> None:
-        self.broken = "the connection broke"
-        self._begin()
-        self._wake()
-
-    def _begin(self) -> None:
-        if not self.begun.done():
-            self.begun.set_result(None)
-
-    def _end(self) -> None:
-        self._complete = True
-        self._link.done(self._number)
-
-    def _wake(self) -> None:
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
-
-
-def _fields(wire: bytes) -> HeaderFields:
-    fields = HeaderFields()
-    for line in wire.decode("latin-1").split("\r\n"):
-        name, _, value = line.partition(": ")
-        fields[name] = value
-    return fields
+        self.lose("the connection broke")
