@@ -154,11 +154,7 @@ def _values(text: str, point: int = 0) -> list[Number]:
 
 
 def _as_python(text: str) -> str:
-    """The formula in Python's syntax, with every multiplication written out.
-
-    Raises:
-        ValueError: it is no formula.
-    """
+    """The formula in Python's syntax, with every multiplication written out."""
     before = ""
     while text != before and len(text) <= 2 * _LONGEST:
         before = text

@@ -44,11 +44,7 @@ class ProviderEndpoint:
     async def ask(
         self, path: str, body: Mapping[str, Any], before_attempt: Callable[[], None] | None = None
     ) -> Any:
-        """The provider's answer, as parsed JSON.
-
-        Raises:
-            ContextExceeded: the conversation is too long. ModelError: there is no answer after all retries.
-        """
+        """The provider's answer, as parsed JSON."""
         data = dumps(body)
 
         async def attempt() -> Any:

@@ -108,11 +108,7 @@ def _check_options(provider: str, api: ModelAPI, options: ModelOptions) -> None:
 
 
 def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | None) -> tuple[str, str]:
-    """The URL and the key of a provider, from its usual variables if they are not given.
-
-    Raises:
-        ValueError: it needs a key, or none looks like this.
-    """
+    """The URL and the key of a provider, from its usual variables if they are not given."""
     names, url = api.key_variables, base_url or os.environ.get(api.url_variable) or api.base_url
     key = (api_key or next(filter(None, map(os.environ.get, names)), "")).strip()
     if not key and url.rstrip("/") == api.base_url:

@@ -1,13 +1,14 @@
 """OpenAI: the Responses API."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 
-from ors.providers.base import JSON, CallResult, Messages, ModelAPI, ModelRequest, Native, RawCall
+from ors.providers import openai_chat
+from ors.providers.base import JSON, CallResult, Messages, ModelRequest, Native, RawCall
 from ors.providers.messages import AgentMessage, StopReason, ToolInvocation
 from ors.providers.parts import (
     at,
-    bearer,
     completed,
     data_url,
     entries,
@@ -123,21 +124,16 @@ def _reasoning(output: list[JSON]) -> str | None:
     return "\n".join(filter(None, (text(part, "text") for part in parts))) or None
 
 
-API = ModelAPI(
-    tool_names="[a-zA-Z0-9_-]{1,64}",  # as openai's FunctionDefinition says
+API = replace(
+    openai_chat.API,
     write_tool=_write_tool,
     read_call=_read_call,
     write_prompt=_write_prompt,
     write_reply=_write_reply,
     write_results=_write_results,
-    base_url="https://api.openai.com/v1",
-    url_variable="OPENAI_BASE_URL",
-    key_variables=("OPENAI_API_KEY",),
-    key_headers=bearer,
     path=lambda model: "/responses",
     write_body=_write_body,
     read_answer=_read_answer,
     unsupported=("seed", "stop"),
     too_long="exceeds? the context window",
-    final_error=b"insufficient_quota",
 )

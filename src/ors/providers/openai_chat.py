@@ -8,7 +8,6 @@ from ors.providers.base import JSON, CallResult, Messages, ModelAPI, ModelReques
 from ors.providers.messages import AgentMessage, StopReason, ToolInvocation
 from ors.providers.parts import (
     at,
-    bearer,
     completed,
     data_url,
     entries,
@@ -157,7 +156,7 @@ API = ModelAPI(
     base_url="https://api.openai.com/v1",
     url_variable="OPENAI_BASE_URL",
     key_variables=("OPENAI_API_KEY",),
-    key_headers=bearer,
+    key_headers=lambda key: {"Authorization": f"Bearer {key}"},
     path=lambda model: "/chat/completions",
     write_body=_write_body,
     read_answer=read_answer,

@@ -106,11 +106,7 @@ def checked_call(raw: RawCall | None) -> ToolInvocation:
 
 
 def invocation(raw: RawCall | None, *, cut: bool = False) -> ToolInvocation:
-    """A call of the model; with `error` if its arguments cannot be read, or the output was cut off in it.
-
-    Raises:
-        ValueError: it is not a call.
-    """
+    """A call of the model; with `error` if its arguments cannot be read, or the output was cut off in it."""
     try:
         read = checked_call(raw)
         if not cut:
@@ -142,11 +138,7 @@ def data_url(image: ImageBlock) -> str:
 
 
 def id_of(call: ToolInvocation) -> str:
-    """The id of a call, for providers that match results to calls by it.
-
-    Raises:
-        ValueError: it has none.
-    """
+    """The id of a call, for providers that match results to calls by it."""
     if call.id is None:
         raise ValueError(f"The call of {call.name!r} has no id, which this provider needs: set it")
     return call.id
@@ -155,10 +147,6 @@ def id_of(call: ToolInvocation) -> str:
 def function_of(call: ToolInvocation) -> dict[str, str]:
     """A call as OpenAI's APIs name it, with its arguments as text."""
     return {"name": call.name, "arguments": dumps(call.input).decode()}
-
-
-def bearer(key: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {key}"}
 
 
 def given(**fields: Any) -> JSON:
@@ -187,11 +175,7 @@ _NOT_AT_ROOT = frozenset({"anyOf", "oneOf", "enum", "const", "not"})
 
 
 def object_schema(schema: Mapping[str, Any]) -> Schema:
-    """The schema of a tool's whole input: one object, with alternatives only inside its properties.
-
-    Raises:
-        ValueError: it describes something else.
-    """
+    """The schema of a tool's whole input: one object, with alternatives only inside its properties."""
     objects = [each for each in branches(schema) if "object" in types(each, "object")]
     if objects:
         schema = {**schema, **_either([object_schema(each) for each in objects])}

@@ -72,11 +72,7 @@ async def replay(
 async def replayed(
     environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
 ) -> tuple[list[Difference], list[ToolMessage]]:
-    """The same, and the recorded results with the rewards and metadata of now.
-
-    Raises:
-        ORSError: the session cannot be opened, or is lost.
-    """
+    """The same, and the recorded results with the rewards and metadata of now."""
     # The environment may have another name now.
     task = replace(record.task, environment=environment.name)
     async with session_for(environment, task, secrets) as session:

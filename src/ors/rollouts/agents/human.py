@@ -79,11 +79,7 @@ def _understood(line: str, tools: Sequence[ToolSpec], id: str) -> AgentMessage:
 
 
 def typed_line(read: Callable[[str], str]) -> str:
-    """A typed call, which may have several lines.
-
-    Raises:
-        EOFError: the input has ended.
-    """
+    """A typed call, which may have several lines."""
     line = read("> ")
     while is_open(line):
         try:
@@ -94,11 +90,7 @@ def typed_line(read: Callable[[str], str]) -> str:
 
 
 def read_line(prompt: str, *, err: bool = False) -> str:
-    """A line of the standard input, which is echoed unless it is typed. `err` prompts on standard error.
-
-    Raises:
-        EOFError: there is none.
-    """
+    """A line of the standard input, which is echoed unless it is typed. `err` prompts on standard error."""
     if sys.stdin.isatty() and sys.stdout.isatty() and not err:
         return input(prompt)
     # Byte by byte from the file: Python crashes at its end if a thread waits in the buffer of sys.stdin.

@@ -365,11 +365,7 @@ _STOPS = get_args(StopReason)
 
 
 def check_reply(message: object) -> None:
-    """Checks that a reply is one that a record can keep.
-
-    Raises:
-        TypeError, ValueError, RecursionError: it is not.
-    """
+    """Checks that a reply is one that a record can keep."""
     _check(message, AgentMessage, "the agent's reply")
     _check_fields(message, _REPLY, "the agent's reply")
     assert isinstance(message, AgentMessage)

@@ -24,11 +24,7 @@ _BY_NAME: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def reducer(reduction: Reduction) -> Callable[[Sequence[float]], float]:
-    """The function of a reduction.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """The function of a reduction."""
     if callable(reduction):
         return reduction
     if reduction not in _BY_NAME:

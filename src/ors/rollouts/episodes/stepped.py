@@ -71,11 +71,7 @@ class SteppedEpisode:
         return self.new_messages()
 
     def begin_turn(self, message: AgentMessage | None, then: Callable[[], object]) -> None:
-        """Plays a reply, if there is one, and calls `then` when the next is awaited or the episode has ended.
-
-        Raises:
-            RuntimeError: the episode has ended, or has not begun.
-        """
+        """Plays a reply, if any, and calls `then` when the next is awaited or the episode has ended."""
         if message is not None:
             self._caller.answer(message)
             self._seen += 1

@@ -42,11 +42,7 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def open_file(path: Path, buffering: int = -1) -> BinaryIO:
-    """Opens a regular file for reading.
-
-    Raises:
-        RunError: it cannot be opened.
-    """
+    """Opens a regular file for reading."""
     try:
         return open(path, "rb", buffering, opener=lambda _, flags: open_regular(path, flags))
     except OSError as error:
@@ -107,11 +103,7 @@ class Blobs:
         return name
 
     def get(self, name: str) -> bytes:
-        """Reads a blob.
-
-        Raises:
-            RunError: there is no such blob, or it was changed.
-        """
+        """Reads a blob."""
         with self.open(name) as file:
             content = file.read()
         if hashlib.sha256(content).hexdigest() != name:
@@ -123,11 +115,7 @@ class Blobs:
         return loads(self.get(name))
 
     def open(self, name: str) -> BinaryIO:
-        """Opens a blob, whose content nobody has checked.
-
-        Raises:
-            RunError: there is no such blob.
-        """
+        """Opens a blob, whose content nobody has checked."""
         if not re.fullmatch(BLOB_NAME, name):
             raise RunError(f"{name[:80]!r} is not the name of a blob")
         self._check_folder()

@@ -110,11 +110,7 @@ class RunInfo:
 
 
 def read_info(folder: Path) -> RunInfo:
-    """Reads `run.json`. Unknown keys are ignored.
-
-    Raises:
-        RunError: the folder is not a run, or of a newer schema.
-    """
+    """Reads `run.json`. Unknown keys are ignored."""
     if not os.path.lexists(folder / FILE):
         raise RunError(f"{folder} is not a run: it has no {FILE}")
     with open_file(folder / FILE) as file:
@@ -133,11 +129,7 @@ def _checked(found: Any) -> RunInfo:
 
 
 def info_bytes(info: RunInfo) -> bytes:
-    """The content of `run.json`.
-
-    Raises:
-        TypeError, ValueError: it could not be read again.
-    """
+    """The content of `run.json`."""
     found = loads(dumps(asdict(info)))
     _checked(found)
     return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"

@@ -1,7 +1,8 @@
 """One episode as a line of JSON, from the record and back."""
 
 import base64
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, assert_never, get_args
@@ -17,13 +18,13 @@ from ors.providers.messages import (
     Number,
     Seconds,
     SystemMessage,
+    ToolInvocation,
     ToolMessage,
     Usage,
     UserMessage,
 )
 from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Outcome
-from ors.rollouts.records.activity import Actions, LineTimes, actions, times
 from ors.rollouts.records.files import BLOB_NAME, Blobs, NewerSchema, RunError
 from ors.types import Block, ImageBlock, JSONObject, TextBlock, ToolSpec
 
@@ -39,6 +40,33 @@ BlobName = Annotated[str, Field(pattern=BLOB_NAME)]
 _TOOLS = tuple[ToolSpec, ...]
 _KINDS: tuple[type[Block], ...] = get_args(Block)
 _BLOCK_KEYS = {key for kind in _KINDS for key in kind.model_fields}
+_SAME = ("id", "sample", "agent", "outcome", "reward", "rewards", "session", "started", "seconds", "attempts")
+"""Fields that a record and its line share."""
+_OPTIONAL = ("components", "version", "hash", "program")
+"""Such fields that most lines do without."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineTimes:
+    """Seconds of each model request and of each call: those of the messages, for tables."""
+
+    model: tuple[Seconds, ...] = ()
+    calls: tuple[Seconds, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """What the agent did, for tables: it tells episodes apart without their messages."""
+
+    calls: Count = 0
+    """Calls that the agent made. That of a terminal tool is not its own."""
+    characters: Count = 0
+    """Characters of its texts and of the inputs of its calls."""
+    answer: str | None = None
+    """Digest of its answer: the input of the last call that earned a reward or ended the episode, or its last
+    text. None if it gave none."""
+    sequence: str | None = None
+    """Digest of all its calls, or of its answer if it made none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +129,8 @@ def encode(record: EpisodeRecord, blobs: Blobs, environments: Mapping[str, Ident
         raise TypeError(f"a value of the record has the wrong type: {error}") from None
     _, read = checked(line)
     # JSON has null for what is no finite number.
-    if [each is None for each in (read.reward, *read.rewards)] != [
-        each is None for each in (record.reward, *record.rewards)
-    ]:
+    kept, given = ((each.reward, *each.rewards) for each in (read, record))
+    if [each is None for each in kept] != [each is None for each in given]:
         raise ValueError("reward, rewards: each must be a finite number or None")
     return line
 
@@ -119,34 +146,51 @@ def _line(record: EpisodeRecord, blobs: Blobs | None) -> dict[str, Any]:
     tools: Any = record.tools
     if blobs is not None:
         tools = _put(record.tools, _TOOLS, blobs) if record.tools else None
-    components = {"components": record.components} if record.components else {}
-    earlier = {"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}
-    return {
+    keys = {
         "schema": SCHEMA,
-        "id": record.id,
         "environment": record.task.environment,
-        **{name: told for name in ("version", "hash") if (told := getattr(record, name)) is not None},
         "split": record.task.split,
         "index": record.task.index,
-        "sample": record.sample,
-        "agent": record.agent,
-        "outcome": record.outcome,
-        "reward": record.reward,
-        "rewards": record.rewards,
-        **components,
+        **{name: getattr(record, name) for name in _SAME},
+        **{name: value for name in _OPTIONAL if (value := getattr(record, name)) not in (None, {})},
         "tokens": record.usage,
-        "session": record.session,
-        "started": record.started,
-        "seconds": record.seconds,
-        "attempts": record.attempts,
         "times": times(record.messages),
         "actions": actions(record.messages),
         "tools": tools,
         **_task(record.task, blobs),
         "messages": [_message(each, blobs) for each in record.messages],
-        **earlier,
-        **({} if record.program is None else {"program": record.program}),
+        **({"earlier": [_line(each, blobs) for each in record.earlier]} if record.earlier else {}),
     }
+    return {name: keys[name] for name in Line.__slots__ if name in keys}
+
+
+def times(messages: Sequence[Message]) -> LineTimes:
+    return LineTimes(
+        tuple(each.seconds for each in messages if isinstance(each, AgentMessage)),
+        tuple(each.seconds for each in messages if isinstance(each, ToolMessage)),
+    )
+
+
+def actions(messages: Sequence[Message]) -> Actions:
+    """What the agent of a conversation did."""
+    made: list[tuple[str, Any]] = []
+    pending: list[ToolInvocation] = []
+    characters, text, answer = 0, "", None
+    for message in messages:
+        if isinstance(message, AgentMessage):
+            pending, text = list(message.calls), message.text.strip()
+            made += [(call.name, call.input) for call in pending]
+            characters += len(message.text) + sum(len(dumps(call.input)) for call in pending)
+        elif isinstance(message, ToolMessage):
+            call = pending.pop(0) if pending else None
+            if message.reward is not None or message.finished:
+                answer = text if call is None else call.input
+    answer = _digest(text if answer is None else answer)
+    return Actions(len(made), characters, answer, _digest(made) or answer)
+
+
+def _digest(value: Any) -> str | None:
+    return hashlib.blake2s(dumps(value), digest_size=6).hexdigest() if value else None
 
 
 def _task(task: TaskRef, blobs: Blobs | None) -> dict[str, Any]:
@@ -181,23 +225,20 @@ def _message(message: Message, blobs: Blobs | None) -> Any:
 
 
 def _block(block: Block, blobs: Blobs | None) -> dict[str, Any]:
-    detail = {} if block.detail is None else {"detail": block.detail}
+    whole = {name: value for name, value in block.__dict__.items() if value is not None}
     content: bytes | None = None
     match block:
         case TextBlock():
-            whole = {"type": "text", "text": block.text, **detail}
             if blobs is not None and len(block.text) > LARGEST_TEXT:
                 content = block.text.encode(errors="surrogatepass")
         case ImageBlock():
-            whole = {"type": "image", "mimeType": block.mimeType, **detail, "data": block.data}
             if blobs is not None and len(block.data) > LARGEST_IMAGE:
                 content = _decoded(block.data)
         case _:
             assert_never(block)
     if blobs is None or content is None:
         return whole
-    field, _ = _stored(type(block))
-    del whole[field]
+    del whole[_stored(type(block))[0]]
     return {**whole, "blob": blobs.put(content)}
 
 
@@ -220,11 +261,7 @@ def _decoded(data: str) -> bytes | None:
 
 
 def decode(line: bytes, blobs: Blobs) -> EpisodeRecord:
-    """Reads the record of a line. Unknown keys are ignored.
-
-    Raises:
-        RunError: the line is broken or of a newer schema, or a blob cannot be read.
-    """
+    """Reads the record of a line. Unknown keys are ignored."""
     try:
         return _record(parsed(line), blobs)
     except RunError:
@@ -237,25 +274,12 @@ def _record(found: Mapping[str, Any], blobs: Blobs) -> EpisodeRecord:
     read = _read(found, blobs)
     task = read.task if read.task_blob is None else blobs.json(read.task_blob)
     return EpisodeRecord(
-        id=read.id,
+        **{name: getattr(read, name) for name in (*_SAME, *_OPTIONAL)},
         task=TaskRef(read.environment, read.split, read.index, task),
-        sample=read.sample,
-        outcome=read.outcome,
-        reward=read.reward,
-        rewards=read.rewards,
-        components=read.components,
         messages=read.messages,
         tools=() if read.tools is None else _tools(read.tools, blobs),
         usage=read.tokens,
-        agent=read.agent,
-        session=read.session,
-        started=read.started,
-        seconds=read.seconds,
-        attempts=read.attempts,
         earlier=tuple(_record({**each, "earlier": ()}, blobs) for each in read.earlier),
-        program=read.program,
-        version=read.version,
-        hash=read.hash,
     )
 
 
@@ -267,11 +291,7 @@ def _tools(name: str, blobs: Blobs) -> tuple[ToolSpec, ...]:
 
 
 def checked(line: bytes) -> tuple[dict[str, Any], Line]:
-    """A line as JSON, with references to its blobs, and what is read from it without them.
-
-    Raises:
-        RunError: the line is broken or of a newer schema.
-    """
+    """A line as JSON, with references to its blobs, and what is read from it without them."""
     found = parsed(line)
     read = _read(found, None)
     for each in read.earlier:
@@ -287,11 +307,7 @@ def _read(found: Mapping[str, Any], blobs: Blobs | None) -> Line:
 
 
 def parsed(text: bytes) -> dict[str, Any]:
-    """The JSON object of a line, whose schema this version knows.
-
-    Raises:
-        RunError: it is not a JSON object, or of a newer schema.
-    """
+    """The JSON object of a line, whose schema this version knows."""
     try:
         found = loads(text)
     except ValueError:
@@ -303,12 +319,7 @@ def parsed(text: bytes) -> dict[str, Any]:
 
 
 def check_schema(version: object) -> None:
-    """Checks that this version of the package can read a schema.
-
-    Raises:
-        NewerSchema: it is newer.
-        RunError: it is not a version of the schema.
-    """
+    """Checks that this version of the package can read a schema."""
     if isinstance(version, int) and version > SCHEMA:
         raise NewerSchema(f"schema {version} is newer than this version of ors can read: update ors")
     if version != SCHEMA:
@@ -316,11 +327,7 @@ def check_schema(version: object) -> None:
 
 
 def validated(found: Any, kind: Callable[..., T]) -> T:
-    """A JSON object as a dataclass.
-
-    Raises:
-        RunError: a value is missing, or of the wrong type.
-    """
+    """A JSON object as a dataclass."""
     try:
         read: T = adapter(kind).validate_python(found)
         return read

@@ -15,10 +15,19 @@ from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.episodes.task import TaskKey, task_key
-from ors.rollouts.records.activity import Actions, actions, times
 from ors.rollouts.records.files import Blobs, NewerSchema, RunError, open_file
 from ors.rollouts.records.info import FILE, read_info
-from ors.rollouts.records.line import Line, check_schema, decode, parsed, validated
+from ors.rollouts.records.line import (
+    Actions,
+    Line,
+    LineTimes,
+    actions,
+    check_schema,
+    decode,
+    parsed,
+    times,
+    validated,
+)
 from ors.types import RewardSpec
 
 _BUFFER = 1024 * 1024
@@ -45,10 +54,10 @@ class Entry:
     """Seconds of each model request."""
     call_seconds: tuple[float, ...]
     """Seconds of each call."""
-    part: str
+    part: str = ""
     """The name of its file."""
-    offset: int
-    size: int
+    offset: int = 0
+    size: int = 0
     scoring: Scoring = BY_DEFAULT
     components: Mapping[str, float] = field(default_factory=dict)
     """The named rewards."""
@@ -85,70 +94,51 @@ class Entry:
 
 
 def entry(line: bytes, part: str, offset: int, scoring: Scoring, rewards: Mapping[str, RewardSpec]) -> Entry:
-    """The entry of a line.
-
-    Raises:
-        RunError: the line is broken or of a newer schema.
-    """
+    """The entry of a line."""
     head = _head(line)
     if head is None:
         head = parsed(line)
         head["times"] = _times(head.get("messages"))
     read = validated({**head, "messages": (), "earlier": ()}, Line)
     declared = rewards.get(read.environment)
-    return _of(read, part, offset, len(line), scoring, None if declared is None else declared.range)
-
-
-def _of(
-    read: Line, part: str, offset: int, size: int, scoring: Scoring, bounds: tuple[float, float] | None
-) -> Entry:
-    return Entry(
-        read.id,
+    return _entry(
+        read,
         task_key(TaskRef(read.environment, read.split, read.index, read.task)),
-        read.sample,
-        sys.intern(read.agent),
-        read.outcome,
-        read.reward,
         read.tokens,
-        read.started,
-        read.seconds,
-        read.attempts,
-        read.times.model,
-        read.times.calls,
-        part,
-        offset,
-        size,
-        scoring,
-        {sys.intern(name): value for name, value in read.components.items()},
-        read.rewards,
-        read.actions or Actions(len(read.times.calls)),
-        bounds,
+        read.times,
+        actions=read.actions or Actions(len(read.times.calls)),
+        part=part,
+        offset=offset,
+        size=len(line),
+        scoring=scoring,
+        range=None if declared is None else declared.range,
     )
 
 
 def entry_of(record: EpisodeRecord) -> Entry:
     """The entry of an episode that is in no run. It counts as its record says."""
-    seconds = times(record.messages)
+    told = times(record.messages)
+    did = actions(record.messages)
+    return _entry(record, task_key(record.task), record.usage, told, actions=did, scoring=Scoring(None, None))
+
+
+def _entry(of: Line | EpisodeRecord, task: TaskKey, usage: Usage, seconds: LineTimes, **more: Any) -> Entry:
     return Entry(
-        record.id,
-        task_key(record.task),
-        record.sample,
-        record.agent,
-        record.outcome,
-        record.reward,
-        record.usage,
-        record.started,
-        record.seconds,
-        record.attempts,
+        of.id,
+        task,
+        of.sample,
+        sys.intern(of.agent),
+        of.outcome,
+        of.reward,
+        usage,
+        of.started,
+        of.seconds,
+        of.attempts,
         seconds.model,
         seconds.calls,
-        part="",
-        offset=0,
-        size=0,
-        scoring=Scoring(None, None),
-        components=record.components,
-        rewards=record.rewards,
-        actions=actions(record.messages),
+        components={sys.intern(name): value for name, value in of.components.items()},
+        rewards=of.rewards,
+        **more,
     )
 
 

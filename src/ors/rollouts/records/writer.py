@@ -30,11 +30,7 @@ def episodes_file(folder: Path, part: str = "") -> Path:
 
 
 def declare(folder: Path, rewards: Mapping[str, RewardSpec]) -> None:
-    """Adds what environments declare of their rewards, by name, to the description of a run.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Adds what environments declare of their rewards, by name, to the description of a run."""
     info = read_info(folder)
     told = {**info.rewards, **{name: spec for name, spec in rewards.items() if spec != RewardSpec()}}
     if told != info.rewards:

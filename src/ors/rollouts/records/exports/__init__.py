@@ -5,15 +5,16 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from statistics import fmean, pvariance
+from typing import Any, Literal, get_args
 
 from ors._json import dumps
 from ors._version import __version__
 from ors.rollouts.episodes.episode import EpisodeRecord
 from ors.rollouts.episodes.outcome import OUTCOMES as KINDS
 from ors.rollouts.episodes.outcome import name_of
+from ors.rollouts.episodes.task import task_hash
 from ors.rollouts.records.exports.atif import atif_trajectory
-from ors.rollouts.records.exports.difficulty import difficulty_rows
 from ors.rollouts.records.exports.openai import openai_example
 from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.reader import Entry, Run
@@ -55,7 +56,7 @@ def export_run(
     chosen = [entry for entry in run.entries if _is_wanted(entry, min_reward, outcomes)]
     skipped: list[str] = []
     if format == "difficulty":
-        rows = list(difficulty_rows(run, skipped))
+        rows = list(_difficulty_rows(run, skipped))
         _write_lines((dumps(row) + b"\n" for row in rows), out)
         played = sum(row["attempts"] for row in rows)
         return Exported(played, len(run.entries) - played, skipped)
@@ -116,3 +117,25 @@ def _write_atif(records: Iterable[EpisodeRecord], out: Path, run: Run) -> int:
         write_whole(out / f"{name}.json", dumps(atif_trajectory(record, version=version, save=save)))
         count += 1
     return count
+
+
+def _difficulty_rows(run: Run, skipped: list[str]) -> Iterator[dict[str, Any]]:
+    """One row for each task with an episode that counts; reasons go to `skipped`.
+
+    `length` is the mean number of the agent's messages, or of calls where those are not known.
+    """
+    tasks: dict[Any, list[Entry]] = {}
+    for entry in run.entries:
+        if entry.score is not None:
+            tasks.setdefault(entry.task, []).append(entry)
+    for task, entries in tasks.items():
+        records = run.episodes(entries, on_broken=lambda *_: None)  # one that can be read is enough
+        spec = next((record.task.spec for record in records if record.task.spec is not None), None)
+        if spec is None:
+            skipped.append(f"{task.label}: the run does not have the content of this task")
+            continue
+        scores = [entry.score or 0.0 for entry in entries]
+        where = {"environment": task.environment, "split": task.split, "index": task.index}
+        rewards = {"attempts": len(scores), "mean": fmean(scores), "variance": pvariance(scores)}
+        length = fmean(entry.turns or entry.calls for entry in entries)
+        yield {"task": task_hash(spec), **where, **rewards, "length": length}

@@ -71,11 +71,7 @@ def turns(messages: Iterable[Message]) -> Iterator[SystemMessage | UserMessage |
 
 
 def openai_example(record: EpisodeRecord) -> dict[str, Any]:
-    """The messages and tools of an episode. Images are data URLs; reasoning is left out.
-
-    Raises:
-        ValueError: a tool cannot be expressed in this format.
-    """
+    """The messages and tools of an episode. Images are data URLs; reasoning is left out."""
     messages = [message for part in turns(record.messages) for message in _messages(part)]
     tools = {"tools": convert_tools(record.tools, FORMAT)} if record.tools else {}
     code = {name: told for name in ("version", "hash") if (told := getattr(record, name)) is not None}
