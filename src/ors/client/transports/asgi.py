@@ -81,10 +81,7 @@ class _Exchange(Incoming):
             self.status = message["status"]
             self.begin()
         elif message["type"] == "http.response.body" and not self._gone.is_set():
-            if message.get("body"):
-                self.add(bytes(message["body"]))
-            if not message.get("more_body", False):
-                self.end()
+            self.add(bytes(message.get("body", b"")), last=not message.get("more_body", False))
 
 
 class _Lifespan:

@@ -134,22 +134,17 @@ class Incoming:
         if not self.begun.done():
             self.begun.set_result(None)
 
-    def add(self, chunk: bytes) -> None:
-        self._chunks.append(chunk)
-        self._wake()
-
-    def end(self) -> None:
-        self._complete = True
-        self._wake()
+    def add(self, chunk: bytes = b"", *, last: bool = False) -> None:
+        if chunk:
+            self._chunks.append(chunk)
+        self._complete = last
+        if self._more is not None and not self._more.done():
+            self._more.set_result(None)
 
     def lose(self, why: str) -> None:
         self.broken = why
         self.begin()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
+        self.add()
 
 
 class HeaderFields(dict[str, str]):

@@ -161,7 +161,7 @@ class _Exchange(Incoming):
             self.headers.clear()
             self._connection.interim += 1
         elif not self.begun.done():
-            self.begin()
+            self.begun.set_result(None)
             if self.status < 200:
                 self._complete = True
                 self._connection.refuse()
@@ -175,12 +175,12 @@ class _Exchange(Incoming):
     def on_message_complete(self) -> None:
         if self.status >= 200:
             self._connection.done()
-            self.end()
+            self.add(last=True)
 
     def broke(self, cause: Exception | None) -> None:
         """Ends the response: complete if it has no length and the server closed, else broken."""
         sized = "content-length" in self.headers or "transfer-encoding" in self.headers
         if self.begun.done() and cause is None and not sized:
-            self.end()
+            self.add(last=True)
         else:
             self.lose(f"the connection broke: {cause or 'closed by the server'}")

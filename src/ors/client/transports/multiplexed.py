@@ -308,11 +308,10 @@ class Answer(Incoming):
             self.begin()
         elif kind not in (frames.PART, frames.END):
             raise ValueError(f"a frame of the unknown kind {kind}")
-        if payload:
-            self.add(payload)
-        if kind in (frames.WHOLE, frames.END):
+        last = kind in (frames.WHOLE, frames.END)
+        if last:
             self._link.done(self._number)
-            self.end()
+        self.add(payload, last=last)
 
     def lost(self) -> None:
         self.lose("the connection broke")
