@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple, NoReturn, get_args
+from typing import Any, NamedTuple, get_args
 
-from ors._json import loads
+from pydantic import TypeAdapter, ValidationError
+
+from ors._json import loads, problems
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
 from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput
 
@@ -36,7 +38,7 @@ def object_of(answer: Any) -> Mapping[str, Any]:
         ServerFailed: it is not.
     """
     if not isinstance(answer, Mapping):
-        raise _failed(f"it is {_named(answer)}, not an object")
+        raise _failed("it is not an object")
     return answer
 
 
@@ -50,7 +52,7 @@ def field(answer: Any, key: str, kind: type = object) -> Any:
         raise ServerFailed(f"the server's answer has no {key!r}")
     value = answer[key]
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
-        _wrong(key, value, _KINDS[kind], _failed)
+        raise _failed(f"{key!r} is not {_KINDS[kind]}")
     return value
 
 
@@ -121,7 +123,7 @@ def blocks(values: Any) -> Blocks:
     Raises:
         ServerFailed: a block is not valid.
     """
-    return _blocks(values, _failed)
+    return list(_valid(_BLOCKS, _of_known_types(values), _failed, "blocks"))
 
 
 def tool_output(text: bytes | str) -> ToolOutput:
@@ -135,70 +137,47 @@ def tool_output(text: bytes | str) -> ToolOutput:
     except ValueError as error:
         raise _not_valid(str(error)) from None
     if not isinstance(result, dict):
-        raise _not_valid(f"it is {_named(result)}, not an object")
+        raise _not_valid("it is not an object")
     ok, output = result.get("ok"), result.get("output")
     if ok is False:
         reason = result.get("reason")
         raise ToolCallError(str(result.get("error", "")), reason=None if reason is None else str(reason))
-    if ok is not True:
-        _wrong("ok", ok, "true or false", _not_valid)
-    if not isinstance(output, dict):
-        _wrong("output", output, "an object", _not_valid)
+    if ok is not True or not isinstance(output, dict):
+        raise _not_valid("'ok' is not true or false, or 'output' is not an object")
     metadata = _optional(output, "metadata", dict, _not_valid)
-    # Checked here: pydantic reads "NaN" as a number and "no" as false. `model_construct` takes twice as long.
-    made: ToolOutput = _OUTPUT.validate_python(
-        {
-            "blocks": _blocks(output.get("blocks") or [], _not_valid),
-            "metadata": None,
-            "reward": _reward(output.get("reward")),
-            "finished": bool(_optional(output, "finished", bool, _not_valid)),
-        }
-    )
+    output["metadata"] = None
+    try:
+        # Strict: otherwise pydantic reads "NaN" as a number and "no" as false.
+        made: ToolOutput = _OUTPUT.validate_python(output, strict=True, extra="ignore")
+    except ValidationError:
+        known = {key: value for key, value in output.items() if value is not None}
+        known["blocks"] = _of_known_types(known.get("blocks", []))
+        made = _valid(_OUTPUT, known, _not_valid)
+    if made.reward is not None and not isfinite(made.reward):
+        raise _not_valid("'reward' is not a finite number")
     if metadata is not None:  # past pydantic: it comes from JSON, and would take 2 µs to check
         made.__dict__["metadata"] = metadata
     return made
 
 
-def _reward(value: Any) -> float | None:
-    if value is None or (type(value) is float and isfinite(value)):
-        return value
-    if type(value) is not int:
-        _wrong("reward", value, "a finite number", _not_valid)
-    try:
-        return float(value)
-    except OverflowError:
-        raise _not_valid("'reward' is too large a number") from None
-
-
-def _blocks(values: Any, error_from: ErrorFrom) -> Blocks:
+def _of_known_types(values: Any) -> Any:
     if not isinstance(values, list):
-        _wrong("blocks", values, "a list", error_from)
-    found: Blocks = []
-    for value in values:
-        if not isinstance(value, dict):
-            raise error_from(f"a block is {_named(value)}, not an object")
-        kind = value.get("type", "image" if "data" in value else "text")
-        given: dict[str, Any] = {"detail": _optional(value, "detail", dict, error_from)}
-        if isinstance(kind, str) and kind in _BLOCKS:
-            block, keys = _BLOCKS[kind]
-            for key in keys:  # a comprehension would add 0.4 µs
-                given[key] = _text(value, key, error_from)
-            found.append(block.validate_python(given))
-    return found
+        return values
+    return [value for value in values if not isinstance(value, dict) or value.get("type", "text") in _TYPES]
 
 
-def _text(value: Mapping[str, Any], key: str, error_from: ErrorFrom) -> str:
-    text = value.get(key)
-    return text if isinstance(text, str) else _wrong(key, text, "a string", error_from)
+def _valid(validator: Any, value: Any, error_from: ErrorFrom, root: str = "") -> Any:
+    try:
+        return validator.validate_python(value, strict=True, extra="ignore")
+    except ValidationError as error:
+        raise error_from(problems(error, root)) from None
 
 
 def _optional(value: Mapping[str, Any], key: str, kind: type, error_from: ErrorFrom) -> Any:
     found = value.get(key)
-    return found if found is None or isinstance(found, kind) else _wrong(key, found, _KINDS[kind], error_from)
-
-
-def _wrong(key: str, value: Any, wanted: str, error_from: ErrorFrom) -> NoReturn:
-    raise error_from(f"{key!r} is {_named(value)}, not {wanted}")
+    if found is not None and not isinstance(found, kind):
+        raise error_from(f"{key!r} is not {_KINDS[kind]}")
+    return found
 
 
 def _failed(problem: str) -> ORSError:
@@ -210,29 +189,13 @@ def _not_valid(problem: str) -> ORSError:
 
 
 _OUTPUT = ToolOutput.__pydantic_validator__
+_BLOCKS = TypeAdapter[Blocks](Blocks).validator
+_TYPES = [block.model_fields["type"].default for block in get_args(Block)]
 _KINDS: dict[type, str] = {
     bool: "true or false",
     int: "an integer",
-    float: "a number",
     str: "a string",
     list: "a list",
     dict: "an object",
     Mapping: "an object",
 }
-
-
-_BLOCKS = {
-    block.model_fields["type"].default: (
-        block.__pydantic_validator__,
-        [key for key, field in block.model_fields.items() if field.is_required()],
-    )
-    for block in get_args(Block)
-}
-"""The kinds of blocks, each with its keys that must be there; all of them hold strings."""
-
-
-def _named(value: Any) -> str:
-    # Never the value itself: it may be long, or a secret.
-    if isinstance(value, float) and not isfinite(value):
-        return "infinite"
-    return next((name for kind, name in _KINDS.items() if isinstance(value, kind)), "null")
