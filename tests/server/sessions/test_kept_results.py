@@ -2,8 +2,6 @@
 
 import asyncio
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -16,36 +14,33 @@ from ors.server.sessions.kept_results import RECORD_BYTES, KeptResults
 from ors.server.sessions.shared import Shared
 
 
-@dataclass
-class Finished:
-    id: str
-    finished_at: float = 0.0
-    key: str | None = None
-    tool: str = "tool"
-    seconds: float = 0.5
-    listener: Callable[[], None] | None = print
-
-
-@dataclass
-class Owner:
-    owner_number: int = 0
-    spent: list[str] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
+class Owner(Calls):
+    def __init__(self) -> None:
+        super().__init__(Shared(Limits(), Observers()), lambda call, result: None)
+        self.keys: list[str] = []
+        self.forgotten: list[str] = []
 
     def spend(self, key: str) -> None:
-        self.spent.append(key)
+        self.keys.append(key)
 
     def forget(self, id: str, key: str | None) -> None:
         self.forgotten.append(id)
 
 
+def finished(id: str, finished_at: float = 0.0, key: str | None = None, awaited: bool = False) -> Call:
+    call = Call(Owner(), "tool", id, key, "")
+    call.finished_at, call.seconds = finished_at, 0.5
+    call.listener = None if awaited else print
+    return call
+
+
 def test_over_budget_the_oldest_delivered_results_are_evicted_first() -> None:
     owner, kept = Owner(), KeptResults(60, 3 * (RECORD_BYTES + 100) + 10)
-    kept.add(Finished("missed", listener=None), owner, bytes(100))
-    seconds = [kept.add(Finished(id, key=f"key of {id}"), owner, bytes(100)) for id in ("a", "b")]
-    assert not owner.spent
-    kept.add(Finished("c"), owner, bytes(100))
-    assert owner.spent == ["key of a"]
+    kept.add(finished("missed", awaited=True), owner, bytes(100))
+    seconds = [kept.add(finished(id, key=f"key of {id}"), owner, bytes(100)) for id in ("a", "b")]
+    assert not owner.keys
+    kept.add(finished("c"), owner, bytes(100))
+    assert owner.keys == ["key of a"]
     assert kept.get("a", seconds[0]) is None
     assert kept.get("b", seconds[1]) == (bytes(100), "tool", 0.5, "key of b")
     assert (len(kept), kept.bytes) == (3, 3 * (RECORD_BYTES + 100))
@@ -53,22 +48,22 @@ def test_over_budget_the_oldest_delivered_results_are_evicted_first() -> None:
 
 def test_a_result_that_comes_after_its_session_has_ended_expires_alone() -> None:
     owner, kept = Owner(), KeptResults(60, RECORD_BYTES + 100)
-    kept.add(Finished("a"), owner, bytes(100))
+    kept.add(finished("a"), owner, bytes(100))
     kept.leave(owner)
     for id in ("b", "c"):
-        kept.add(Finished(id, key=f"key of {id}"), owner, bytes(100))
+        kept.add(finished(id, key=f"key of {id}"), owner, bytes(100))
     assert not kept.reap(61)
-    assert (owner.spent, owner.forgotten) == ([], [])
+    assert (owner.keys, owner.forgotten) == ([], [])
     assert (len(kept), kept.bytes) == (0, 0)
 
 
 def test_what_has_expired_is_forgotten_once_evicted_results_too() -> None:
     owner, kept = Owner(), KeptResults(60, RECORD_BYTES + 100)
     for id in ("a", "b"):
-        kept.add(Finished(id), owner, bytes(100))
+        kept.add(finished(id), owner, bytes(100))
     assert not kept.reap(60.9)
     assert not owner.forgotten
-    assert not owner.spent  # they had no keys
+    assert not owner.keys  # they had no keys
     assert not kept.reap(61)
     assert sorted(owner.forgotten) == ["a", "b"]
     kept.reap(1000)
@@ -80,7 +75,7 @@ def test_kept_and_evicted_results_share_what_is_removed_at_once(monkeypatch: pyt
     monkeypatch.setattr(kept_results, "AT_ONCE", 3)
     owner, kept = Owner(), KeptResults(60, 2 * (RECORD_BYTES + 100))
     for number in range(6):
-        kept.add(Finished(str(number)), owner, bytes(100))
+        kept.add(finished(str(number)), owner, bytes(100))
     assert len(kept) == 2
     more = []
     for forgotten in (3, 6, 6):
@@ -91,9 +86,9 @@ def test_kept_and_evicted_results_share_what_is_removed_at_once(monkeypatch: pyt
 
 def test_an_empty_second_is_dropped_with_its_last_result() -> None:
     owner, kept = Owner(), KeptResults(60, 10**6)
-    first = kept.add(Finished("a"), owner, b"")
-    second = kept.add(Finished("b", finished_at=1.0), owner, b"")
-    kept.add(Finished("c", finished_at=1.5), owner, b"")
+    first = kept.add(finished("a"), owner, b"")
+    second = kept.add(finished("b", finished_at=1.0), owner, b"")
+    kept.add(finished("c", finished_at=1.5), owner, b"")
     kept.remove("a", first)
     assert list(kept._by_second) == [second]
     kept.remove("a", first)  # again
@@ -103,8 +98,8 @@ def test_an_empty_second_is_dropped_with_its_last_result() -> None:
 
 def test_of_two_results_of_an_old_second_one_stays_when_the_other_goes() -> None:
     owner, kept = Owner(), KeptResults(60, 10**6)
-    old = [kept.add(Finished(id), owner, id.encode()) for id in ("a", "b")]
-    kept.add(Finished("c", finished_at=1.0), owner, b"")
+    old = [kept.add(finished(id), owner, id.encode()) for id in ("a", "b")]
+    kept.add(finished("c", finished_at=1.0), owner, b"")
     kept.remove("a", old[0])
     found = kept.get("b", old[1])
     assert found is not None
@@ -113,9 +108,9 @@ def test_of_two_results_of_an_old_second_one_stays_when_the_other_goes() -> None
 
 def test_a_result_over_the_whole_budget_is_kept_until_it_is_delivered() -> None:
     owner, kept = Owner(), KeptResults(60, 500)
-    second = kept.add(Finished("large"), owner, bytes(1000))
+    second = kept.add(finished("large"), owner, bytes(1000))
     assert kept.get("large", second) is not None
-    kept.add(Finished("next"), owner, b"")
+    kept.add(finished("next"), owner, b"")
     assert kept.get("large", second) is None
 
 
@@ -123,8 +118,8 @@ def test_one_byte_over_the_budget_is_too_much() -> None:
     owner, budget = Owner(), 1_000_000
     for over in (0, 1):
         kept = KeptResults(60, budget)
-        kept.add(Finished("a"), owner, bytes(1000))
-        kept.add(Finished("b"), owner, bytes(budget - 1000 - 2 * RECORD_BYTES + over))
+        kept.add(finished("a"), owner, bytes(1000))
+        kept.add(finished("b"), owner, bytes(budget - 1000 - 2 * RECORD_BYTES + over))
         assert len(kept) == 2 - over
         assert kept.bytes <= budget
 

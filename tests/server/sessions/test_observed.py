@@ -75,10 +75,8 @@ class Acting:
         if self.error is not None:
             raise self.error
 
-    def log_failed_setup(self, error: BaseException) -> None:
+    def setup_failed(self, error: BaseException) -> str:
         self.done.append("logged")
-
-    def failure(self, error: BaseException) -> str:
         return f"it failed: {error}"
 
     async def teardown(self) -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import logging
-import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -68,8 +68,7 @@ class ServedEnvironment:
 
     @property
     def tool_names(self) -> frozenset[str]:
-        listed = (*self.tools.tools, *self.cls._tools().specs(shared=False))
-        return frozenset(tool.name for tool in listed)
+        return frozenset(tool.name for tool in (*self.tools.tools, *self.task_tools))
 
     @cached_property
     def identity(self) -> Identity:
@@ -217,12 +216,7 @@ class ServedEnvironment:
 def served_environments(
     environments: Iterable[type[Environment]], code: AuthorCode, limits: Limits
 ) -> dict[str, ServedEnvironment]:
-    """Every environment by its name in URLs, in the given order.
-
-    Raises:
-        InvalidEnvironment: a class is invalid, or two have the same name.
-        TypeError: something is not an environment.
-    """
+    """Every environment by its name in URLs, in the given order."""
     if inspect.isclass(environments):
         raise TypeError(f"Server takes a list of environments: Server([{environments.__name__}])")
     found: dict[str, ServedEnvironment] = {}
@@ -345,21 +339,9 @@ def _awaited(value: Any) -> Any:
     """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
     if not inspect.isawaitable(value):
         return value
-    box: list[Any] = []
-
-    async def wait() -> None:
-        try:
-            box.append(await value)
-        except BaseException as error:
-            box.append(error)
-
-    thread = threading.Thread(target=_run, args=(wait(),))
-    thread.start()
-    thread.join()
-    if isinstance(box[0], BaseException):
-        raise box[0]
-    return box[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _result(value)).result()
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(work)
+async def _result(value: Awaitable[Any]) -> Any:
+    return await value

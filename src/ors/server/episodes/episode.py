@@ -145,11 +145,7 @@ class Episode:
         return self._env is not None and has_one
 
     async def prompt(self) -> Any:
-        """The blocks that the agent sees first.
-
-        Raises:
-            ServerFailed: the environment raised, or returned no blocks.
-        """
+        """The blocks that the agent sees first. Raises ServerFailed if the environment gave none."""
         prompt = await self._ask("get_prompt", method(self._ready, "get_prompt"))
         try:
             return _BLOCKS.validate_python([TextBlock(text=prompt)] if isinstance(prompt, str) else prompt)
@@ -227,7 +223,7 @@ class Episode:
 
     async def _run_by_author(self, name: str, given: dict[str, Any]) -> ToolOutput:
         SPAWN.set(self._code.threads.run)
-        result = await self._call(method(self._ready, "_call_tool"), name, given)
+        result = await call(method(self._ready, "_call_tool"), name, given)
         result = result.root if isinstance(result, RunToolOutput) else result
         if isinstance(result, RunToolSuccess):
             return result.output
@@ -277,17 +273,14 @@ class Episode:
         order = self._order = self._order or CallOrder()
         await order.enter(alone=True)
         try:
-            self._check_going_on()
+            if self.broken:
+                raise ServerFailed(self.broken, reason=self.broken_by)
+            if self._finished and not self._cls.calls_after_finished:
+                text = "The episode has finished: there is nothing to go on from"
+                raise BadRequest(text, reason="episode_finished")
             return await self._copies(count)
         finally:
             order.leave()
-
-    def _check_going_on(self) -> None:
-        if self.broken:
-            raise ServerFailed(self.broken, reason=self.broken_by)
-        if self._finished and not self._cls.calls_after_finished:
-            text = "The episode has finished: there is nothing to go on from"
-            raise BadRequest(text, reason="episode_finished")
 
     async def _copies(self, count: int) -> list["Episode"]:
         SANDBOX_OBSERVER.set(self._code.sandboxes)
@@ -319,8 +312,9 @@ class Episode:
         except BaseException as error:
             self._log("teardown failed", error)
 
-    def failure(self, error: BaseException) -> str:
-        """The error text for a client whose setup has failed."""
+    def setup_failed(self, error: BaseException) -> str:
+        """Logs why the setup failed; returns the error text for clients."""
+        self._log("setup failed", error)
         return self._words("Environment setup failed", error)
 
     @property
@@ -357,21 +351,16 @@ class Episode:
         if env is not None and type(env).teardown is not Environment.teardown:
             await call(method(env, "teardown"), spawn=self._code.threads.run_at_last)
 
-    def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        return call(fn, *args, spawn=self._code.threads.run)
-
     async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
         seconds = self._limits.tool_seconds
-        limit = None if seconds is None else asyncio.timeout(seconds)
+        limit = asyncio.timeout(seconds)
         try:
-            if limit is None:
-                return await self._call(fn)
             async with limit:
-                return await self._call(fn)
+                return await call(fn, spawn=self._code.threads.run)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if limit is not None and limit.expired():
+            if limit.expired():
                 late = f"Environment failed in {what}: it did not end within {seconds:g} s"
                 log.error("environment %s: %s", self._cls.name(), late)
                 raise ServerFailed(late, reason="tool_timeout") from None
@@ -385,9 +374,6 @@ class Episode:
     def _log(self, what: str, error: BaseException) -> None:
         secrets = (self._secrets or {}).values()
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
-
-    def log_failed_setup(self, error: BaseException) -> None:
-        self._log("setup failed", error)
 
 
 def _kinds(prompt: Any) -> str:

@@ -1,8 +1,10 @@
 """Keeps finished results of all sessions for clients that come back, within a budget of bytes."""
 
-from collections.abc import Callable
 from itertools import count, islice
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ors.server.sessions.calls import Call, Calls
 
 RECORD_BYTES = 400
 """Memory of a result besides its bytes: id, tool, time, and entries in the tables."""
@@ -18,31 +20,6 @@ class KeptResult(NamedTuple):
     tool: str
     seconds: float
     key: str | None
-
-
-class Ended(Protocol):
-    """A finished call."""
-
-    id: str
-    tool: str
-    seconds: float
-    key: str | None
-    finished_at: float
-    listener: Callable[[], None] | None
-    """Set if a client waits for the result."""
-
-
-class Owner(Protocol):
-    """The calls of one session, which find their results by id and second."""
-
-    owner_number: int
-    """Given by `KeptResults` with the first result; 0 before."""
-
-    def spend(self, key: str) -> None:
-        """Remembers that the result of a key is gone: the call never runs again."""
-
-    def forget(self, id: str, key: str | None) -> None:
-        """Forgets a call whose result has expired."""
 
 
 _Row = tuple[bytes, str, float, str | None, int]
@@ -72,7 +49,7 @@ class KeptResults:
         self._budget = budget
         self._by_second: dict[int, _Second] = {}
         self._awaited: set[str] = set()  # not delivered yet
-        self._owners: dict[int, Owner] = {}
+        self._owners: dict[int, Calls] = {}
         self._numbers = count(1)
         self._second = -1
         self._until = 0  # the end of that second
@@ -88,7 +65,7 @@ class KeptResults:
         """Whether some result was not delivered yet."""
         return bool(self._awaited)
 
-    def add(self, call: Ended, owner: Owner, events: bytes) -> int:
+    def add(self, call: "Call", owner: "Calls", events: bytes) -> int:
         """Keeps the result of a call; returns the second under which it is found."""
         if call.finished_at >= self._until:
             self._begin(int(call.finished_at))
@@ -102,12 +79,12 @@ class KeptResults:
             self._make_room(newest=id)
         return self._second
 
-    def _join(self, owner: Owner) -> int:
+    def _join(self, owner: "Calls") -> int:
         owner.owner_number = number = next(self._numbers)
         self._owners[number] = owner
         return number
 
-    def leave(self, owner: Owner) -> None:
+    def leave(self, owner: "Calls") -> None:
         """Forgets an owner that has ended and has removed its results."""
         self._owners.pop(owner.owner_number, None)
 

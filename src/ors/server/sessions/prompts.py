@@ -3,38 +3,18 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from typing import Any, NamedTuple
 
 KEPT_BYTES = 64 * 2**20
 ENTRY_BYTES = 250
 """What an entry takes besides the prompt."""
 
 
-class _Asking:
-    """A request that asks an environment for its prompt, and an answer for others who want it meanwhile."""
+class _Asking(NamedTuple):
+    """A request that asks an environment for its prompt, and the answer for others who want it meanwhile."""
 
-    __slots__ = ("answer", "task")
-
-    def __init__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.task = task
-        self.answer: asyncio.Future[bytes] | None = None
-
-    async def shared(self) -> bytes:
-        if self.answer is None:
-            self.answer = asyncio.get_running_loop().create_future()
-        return await asyncio.shield(self.answer)
-
-    def failed(self, error: BaseException) -> None:
-        if self.answer is None:
-            return
-        if isinstance(error, asyncio.CancelledError):
-            self.answer.cancel()
-        else:
-            self.answer.set_exception(error)
+    task: asyncio.Task[Any] | None
+    answer: asyncio.Future[bytes]
 
 
 class Prompts:
@@ -55,27 +35,28 @@ class Prompts:
         """The prompt of a session, if it was asked for and is kept."""
         return self._by_sid.get(sid)
 
-    async def asked(self, sid: str, ask: Callable[[T], Awaitable[bytes]], episode: T) -> bytes:
-        """The kept prompt of a session, or what `ask` returns; those who come meanwhile share one run of it.
-
-        Raises what `ask` raises, which is not kept.
-        """
+    async def asked(self, sid: str, ask: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The kept prompt of a session, or what `ask` returns; all who come meanwhile share one run of it."""
         kept = self._by_sid.get(sid)
         if kept is not None:
             return kept
         if sid in self._asking:
-            return await self._asking[sid].shared()
-        asking = self._asking[sid] = _Asking()
+            return await asyncio.shield(self._asking[sid].answer)
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asking = self._asking[sid] = _Asking(asyncio.current_task(), answer)
         try:
-            prompt = await ask(episode)
+            prompt = await ask()
             if self._asking.get(sid) is asking:  # otherwise the session has ended meanwhile
                 self.keep(sid, prompt)
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
         except BaseException as error:
-            asking.failed(error)
+            answer.set_exception(error)
+            answer.exception()  # perhaps nobody else asks for it
             raise
         else:
-            if asking.answer is not None:
-                asking.answer.set_result(prompt)
+            answer.set_result(prompt)
             return prompt
         finally:
             if self._asking.get(sid) is asking:
@@ -100,6 +81,7 @@ class Prompts:
         if sid not in self._asking:
             return []
         task = self._asking.pop(sid).task
+        assert task is not None
         task.cancel()
         return [task]
 

@@ -9,6 +9,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NoReturn
 
 from ors._json import dumps
@@ -146,10 +147,10 @@ class ServerSession:
         except BaseException as error:  # SystemExit too: an author's constructor must not end the server
             if isinstance(error, asyncio.CancelledError) and self.state is not CREATING:
                 raise  # cancelled by end(); a cancellation by the author's code is a failure
-            episode.log_failed_setup(error)
+            failure = episode.setup_failed(error)
             if self.state is CREATING:
                 reason = "setup_timeout" if isinstance(error, SetupTimeout) else failure_reason(error)
-                self._opened(ServerFailed(episode.failure(error), reason=reason))
+                self._opened(ServerFailed(failure, reason=reason))
                 await episode.teardown()
         else:
             if self.state is CREATING:  # otherwise it was deleted meanwhile
@@ -193,7 +194,7 @@ class ServerSession:
         """The prompt, as JSON. Raises as `ready` does, and ServerFailed if the environment failed."""
         episode = await self.ready()
         try:
-            return await self._shared.prompts.asked(self.sid, self._ask_prompt, episode)
+            return await self._shared.prompts.asked(self.sid, partial(self._ask_prompt, episode))
         except asyncio.CancelledError:
             self.check()  # if the session has ended, that is the reason
             raise
