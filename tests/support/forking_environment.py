@@ -1,6 +1,5 @@
 """An environment whose tools start processes, and make copies of their own."""
 
-import asyncio
 import multiprocessing
 import os
 import subprocess
@@ -67,29 +66,6 @@ class Forking(Environment):
         if not pid:
             time.sleep(FOR_EVER)
         return said(pid)
-
-    @tool
-    async def leave_a_copy_on_the_loop(self) -> ToolOutput:
-        """The same in the event loop's thread."""
-        pid = os.fork()
-        if not pid:
-            time.sleep(FOR_EVER)
-        return said(pid)
-
-    @tool
-    def copy(self) -> ToolOutput:
-        """Makes a copy that is done at once; gives its exit code."""
-        pid = os.fork()
-        return said(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if pid else "the copy has returned")
-
-    @tool
-    async def copy_on_the_loop(self) -> ToolOutput:
-        """The same in the event loop's thread."""
-        pid = os.fork()
-        if not pid:
-            return said("the copy has returned")
-        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
-        return said(os.waitstatus_to_exitcode(status))
 
     @tool
     def terminate(self) -> ToolOutput:

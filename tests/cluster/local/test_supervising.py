@@ -198,28 +198,3 @@ def test_the_server_of_a_command_ends_with_it() -> None:
         finally:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-
-
-def folders(local: Path) -> list[Path]:
-    return [path for path in local.iterdir() if path.name.startswith("ors-")]
-
-
-def test_the_next_start_removes_the_folder_of_a_killed_supervisor_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    foreign = tmp_path / "ors-of-somebody-else"
-    foreign.mkdir()
-    for name in ("dead", "living", "next"):
-        (tmp_path / name).mkdir()
-    with crew(tmp_path / "dead", 1, *QUICK) as dead:
-        workers, (left,) = dead.living(), [path for path in folders(tmp_path) if path != foreign]
-        dead.process.kill()
-        wait_until(lambda: not any(map(alive, workers)))
-    with crew(tmp_path / "living", 1) as living:
-        assert not left.exists()
-        (used,) = [path for path in folders(tmp_path) if path != foreign]
-        with crew(tmp_path / "next", 1):
-            assert used.exists()
-            assert living.raw.get("/health").status == 200
-    assert folders(tmp_path) == [foreign]

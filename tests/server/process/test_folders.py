@@ -1,27 +1,11 @@
-"""Temporary folders, a lifeline and the description of threads, in real processes and threads."""
+"""A lifeline and the description of threads, in real processes and threads."""
 
 import os
 import sys
-import tempfile
 import threading
-from pathlib import Path
-
-import pytest
 
 from ors.server.episodes.threads import describe_thread
-from ors.server.process.system import FreedMemory, Lifeline, own_folder, remove_dead
-
-
-def test_only_folders_whose_lock_is_free_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "ors-dead").mkdir()
-    (tmp_path / "ors-dead" / "lock").touch()
-    (tmp_path / "ors-without-a-lock").mkdir()
-    with own_folder() as used:
-        assert used.path.parent == tmp_path
-        remove_dead()
-        assert {path.name for path in tmp_path.iterdir()} == {"ors-without-a-lock", used.path.name}
-    assert [path.name for path in tmp_path.iterdir()] == ["ors-without-a-lock"]
+from ors.server.process.system import FreedMemory, Lifeline
 
 
 def test_a_lifeline_ends_with_its_other_end() -> None:

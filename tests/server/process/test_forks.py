@@ -42,7 +42,7 @@ def told(raw: Raw, tool: str, **given: object) -> str:
 
 
 @pytest.mark.parametrize("words", WAYS, ids=" ".join)
-@pytest.mark.parametrize("tool", ["leave_a_child", "leave_a_copy", "leave_a_copy_on_the_loop"])
+@pytest.mark.parametrize("tool", ["leave_a_child", "leave_a_copy"])
 def test_the_port_is_free_after_the_end_whatever_tools_have_left_running(
     words: tuple[str, ...], tool: str
 ) -> None:
@@ -65,11 +65,6 @@ def test_a_child_of_a_tool_inherits_nothing_but_the_standard_streams(words: tupl
         found = told(raw, "inherited").splitlines()
     assert [line.split()[0] for line in found] == ["0", "1", "2"]
     assert found[0] == "0 /dev/null"
-
-
-@pytest.mark.parametrize("tool", ["copy", "copy_on_the_loop"])
-def test_a_forked_child_ends_where_the_tool_does(raw: Raw, tool: str) -> None:
-    assert told(raw, tool) == "0"
 
 
 def test_a_child_of_multiprocessing_can_be_terminated(raw: Raw) -> None:

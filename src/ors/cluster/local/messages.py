@@ -25,8 +25,6 @@ class WorkerConfig:
     """The file descriptors of the sockets that share the port, one per slot."""
     link: int
     """The file descriptor of the socket for links from other workers."""
-    lock: int
-    """The file descriptor of the lock that marks the folder of these sockets as in use."""
 
     @classmethod
     def read(cls, text: str) -> Self:
@@ -44,7 +42,7 @@ class WorkerConfig:
 
     @property
     def descriptors(self) -> Sequence[int]:
-        return [*self.listeners, self.link, self.control, self.lock]
+        return [*self.listeners, self.link, self.control]
 
 
 @dataclass(frozen=True, slots=True)

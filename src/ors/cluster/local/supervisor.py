@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 
 from ors.cluster.link.handover import handover_path
@@ -22,7 +24,6 @@ from ors.cluster.local.messages import (
     memory,
 )
 from ors.cluster.routing.peer import UNIX
-from ors.server.process.system import Folder, own_folder
 from ors.server.sessions.shared import new_incarnation
 
 QUICK_SECONDS = 10.0
@@ -95,7 +96,7 @@ class Supervisor:
         self._incarnation = 0
         self._stopping: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._folder: Folder | None = None
+        self._folder: Path | None = None  # of the sockets for links
         self._memory_checked = 0.0
         self._wakeup = socket.socketpair()
         self._in_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
@@ -103,7 +104,7 @@ class Supervisor:
     def run(self) -> int:
         """Runs until a signal ends it; returns the exit code."""
         with ExitStack() as stack:
-            self._folder = stack.enter_context(own_folder())
+            self._folder = Path(stack.enter_context(TemporaryDirectory(prefix="ors-")))
             stack.callback(self.close)
             self._catch_signals()
             self._launch(0)
@@ -185,7 +186,7 @@ class Supervisor:
         self._due.pop(slot, None)
         self._incarnation = max(self._incarnation + 1, new_incarnation())
         assert self._folder is not None
-        path = self._folder.path / f"{slot}-{self._incarnation}.sock"
+        path = self._folder / f"{slot}-{self._incarnation}.sock"
         ours, theirs = socket.socketpair()
         with theirs, socket.socket(socket.AF_UNIX) as link:
             link.bind(str(path))
@@ -195,7 +196,6 @@ class Supervisor:
                 theirs.fileno(),
                 [each.fileno() for each in self._sockets],
                 link.fileno(),
-                self._folder.lock,
             )
             process = self._start(config)
         worker = _Worker(slot, self._incarnation, process, ours, Channel(ours), f"{UNIX}{path}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ors.cluster.link.handover import MAX_CONNECTIONS
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
@@ -10,7 +10,7 @@ from ors.cluster.servers import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
 from ors.server.process.runner import Part, Runner
-from ors.server.process.system import Lifeline, disown
+from ors.server.process.system import Lifeline
 from ors.server.sessions.shared import Identity
 
 SUCCESSOR_SECONDS = 1.0
@@ -56,8 +56,9 @@ class Worker(Part):
             link=socket.socket(fileno=config.link),
             parts=[self],
         )
+        self._server.shared_listeners = config.listeners
         self._app = self._server.app
-        lifeline.end = self._orphaned
+        lifeline.end = self._server.orphaned
 
     def run(self) -> None:
         """Serves until the process is told to end, and then ends it."""
@@ -78,13 +79,6 @@ class Worker(Part):
 
     async def drain(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control)
-
-    def descriptors(self) -> Iterator[int]:
-        yield from self._config.descriptors
-
-    def _orphaned(self) -> None:
-        disown(self._config.listeners)
-        self._server.orphaned()
 
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -192,12 +191,6 @@ class Peer:
     def give(self, *connections: int) -> bool:
         """Hands clients' connections over to it; False if it takes none now."""
         return self.accepts_sessions and self._handover is not None and self._handover.give(*connections)
-
-    def held(self) -> Iterator[int]:
-        if self._handover is not None:
-            yield self._handover.fileno()
-        if self._made is not None and (number := self._made.fileno()) is not None:
-            yield number
 
     async def close(self) -> None:
         """Closes the link for good; its sessions count as lost."""

@@ -179,10 +179,6 @@ class Peers:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def held(self) -> Iterator[int]:
-        for peer in list(self._by_address.values()):
-            yield from peer.held()
-
     async def close(self) -> None:
         for peer in list(self._by_address.values()):
             await peer.close()

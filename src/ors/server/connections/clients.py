@@ -212,10 +212,6 @@ class Clients:
         for server in self.servers:
             yield from (each.fileno() for each in server.sockets)
 
-    def descriptors(self) -> Iterator[int]:
-        yield from self.listening()
-        yield from (number for each in list(self.open) if (number := each.fileno()) is not None)
-
 
 class Acceptor:
     """Accepts clients one by one; event loops accept all that wait, before one can be refused."""

@@ -74,9 +74,6 @@ class Upgrade(NamedTuple):
 class Upgraded(Protocol):
     """A connection that has switched to another protocol."""
 
-    def fileno(self) -> int | None:
-        """Returns the file descriptor of its socket; None if it is closed."""
-
     def sweep(self, now: float) -> None:
         """Closes it if its client reads nothing for too long."""
 

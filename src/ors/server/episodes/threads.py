@@ -2,7 +2,6 @@
 
 import asyncio
 import contextvars
-import os
 import sys
 import sysconfig
 import threading
@@ -61,8 +60,6 @@ class Threads:
         self._running: set[asyncio.Future[Any]] = set()
         self._overs: dict[asyncio.Future[Any], asyncio.Future[None]] = {}
         self._all: set[threading.Thread] = set()
-        self.in_child = False
-        """Whether a job has forked this process, which ends with the job."""
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
         """Runs `fn(*args)` in a thread, and returns a future. If cancelled before its start, it never runs.
@@ -159,8 +156,6 @@ class Threads:
             self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
-        if self.in_child:
-            os._exit(0)
         with self._lock:
             wake, self._waking = not self._waking, True
         if wake:

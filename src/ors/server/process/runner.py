@@ -8,7 +8,6 @@ import asyncio
 import gc
 import logging
 import math
-import os
 import signal
 import socket
 import ssl
@@ -84,10 +83,6 @@ class Part:
     async def stop(self) -> None:
         """Ends; all clients are gone. Skipped at a second signal."""
 
-    def descriptors(self) -> Iterator[int]:
-        """Yields the file descriptors of its sockets: a forked child of a tool must not keep them open."""
-        return iter(())
-
 
 class _Interrupted(Exception):
     """A signal came before the server had started."""
@@ -118,6 +113,8 @@ class Runner:
         self.clients = Clients(app)
         self.servers: list[Acceptor | asyncio.Server] = []
         """What accepts clients on its own port."""
+        self.shared_listeners: Sequence[int] = ()
+        """Descriptors of sockets that share the port with other processes."""
         self.tls: ssl.SSLContext | None = None
         self.url = ""
         """Where it listens; empty before its start."""
@@ -128,7 +125,6 @@ class Runner:
         self._retires_until = math.inf
         self._last_busy = 0.0  # while it retires
         self._memory = FreedMemory()
-        self._thread = 0  # of the event loop
 
     def run(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it.
@@ -143,7 +139,6 @@ class Runner:
             # would take 20 ms each time even without data.
             gc.freeze()
         loop = self.loop = _new_loop()
-        self._thread = threading.get_ident()
         handle_forks(self)
         try:
             asyncio.set_event_loop(loop)
@@ -255,7 +250,7 @@ class Runner:
 
         Frees the port at once, even if the event loop is blocked: the next server may want it.
         """
-        disown(self.clients.listening())
+        self._free_port()
         self._end()
 
     def _end(self) -> None:
@@ -310,14 +305,12 @@ class Runner:
         leave_threads(self._app.limits.grace_seconds)
 
     def in_child(self) -> None:
-        """Lets a forked child keep no socket and no signal handler, and end when its tool ends."""
-        disown(self.clients.descriptors())
-        for part in self.parts:
-            disown(part.descriptors())
+        """Lets a forked child keep neither the port nor the signal handlers of the server."""
+        self._free_port()
         disown_signals(self.handle_exit)
-        self._app.threads.in_child = True
-        if threading.get_ident() == self._thread and self.loop.is_running():
-            self.loop.call_soon(os._exit, 0)
+
+    def _free_port(self) -> None:
+        disown([*self.clients.listening(), *self.shared_listeners])
 
     def _owns_process(self) -> bool:
         """Whether the process seems to exist for this server alone."""

@@ -1,4 +1,4 @@
-"""The server's process and the system: temporary folders, forked children, the parent, memory, the end."""
+"""The server's process and the system: forked children, the parent, memory, the end."""
 
 import atexit
 import ctypes
@@ -6,18 +6,13 @@ import logging
 import math
 import os
 import select
-import shutil
 import signal
-import stat
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, Protocol
@@ -25,77 +20,14 @@ from weakref import WeakSet
 
 from ors.server.episodes.threads import describe_thread
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: folders of killed processes stay
-    fcntl = None  # type: ignore[assignment]
-
-PREFIX = "ors-"
-LOCK = "lock"
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder that is in use as long as some process holds its lock."""
-
-    path: Path
-    lock: int
-    """The file descriptor of the lock, to be inherited by processes that also use the folder."""
-
-
-@contextmanager
-def own_folder(prefix: str = PREFIX) -> Iterator[Folder]:
-    """A new temporary folder, removed at the end of the block."""
-    remove_dead()
-    folder = _create(prefix)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        os.close(folder.lock)
-
-
-def _create(prefix: str) -> Folder:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=prefix))
-        lock = os.open(path / LOCK, os.O_CREAT | os.O_RDWR, 0o600)
-        if fcntl is None or (_locked(lock) and os.fstat(lock).st_nlink):
-            return Folder(path, lock)
-        os.close(lock)  # another process removed it before it was locked
-
-
-def remove_dead() -> None:
-    """Removes the folders of this user whose lock no process holds."""
-    if fcntl is None:
-        return
-    for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):
-            about = path.lstat()
-            if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid():
-                _remove_if_dead(path)
-
-
-def _remove_if_dead(path: Path) -> None:
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_NOFOLLOW)  # a folder without a lock may be in use
-    try:
-        if _locked(lock):
-            shutil.rmtree(path, ignore_errors=True)
-    finally:
-        os.close(lock)
-
-
-def _locked(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
+log = logging.getLogger("ors.server")
 
 LIFELINE = "ORS_SERVE_LIFELINE"
 """Environment variable with the descriptor of a pipe whose other end the parent of `ors serve` holds."""
 PAUSE_FACTOR = 1000
 """Trimming may take a thousandth of the time: with many small blocks it is slow."""
+LAST_ACTS_SECONDS = 5.0
+"""Time for functions registered with atexit, such as sending the last spans."""
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -106,7 +38,7 @@ class Forking(Protocol):
     """A server in whose process tools may fork."""
 
     def in_child(self) -> None:
-        """Runs in a forked child, in its only thread, before the author's code continues."""
+        """Runs in a forked child, before the author's code continues."""
 
 
 # Module-level, since os.register_at_fork cannot be undone: it is called once, for all servers of a process.
@@ -195,17 +127,17 @@ class Lifeline:
 
 
 class FreedMemory:
-    """Trims the heap of the C library.
+    """Trims the heap of glibc, which keeps the holes that freed results leave.
 
-    After a long result was freed, glibc allocates the next ones in its heap (its mmap threshold follows the
-    longest freed block, up to 32 MiB), where a later block keeps the hole before it: in a soak test with
-    results of 10 MB, 55 of 178 MB were such holes. A fixed threshold would avoid it too, but then a result of
-    3 MB takes five times as long, since all its pages are new. Finding holes takes 0.1 ms, and returning
-    10 MB up to 4.
+    In a soak test with results of 10 MB, 55 of 178 MB were such holes. A fixed mmap threshold would avoid
+    them too, but then a result of 3 MB takes five times as long, since all its pages are new.
     """
 
     def __init__(self) -> None:
-        self._trim = _malloc_trim()
+        try:
+            self._trim: Callable[[int], int] | None = ctypes.CDLL(None).malloc_trim
+        except (AttributeError, OSError, TypeError):  # another C library: it has no need
+            self._trim = None
         self._not_before = 0.0
 
     def give_back(self, now: float) -> None:
@@ -216,20 +148,7 @@ class FreedMemory:
         self._not_before = now + PAUSE_FACTOR * (time.perf_counter() - began)
 
 
-def _malloc_trim() -> Callable[[int], int] | None:
-    # Only glibc has and needs it.
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return None
-    trim.argtypes = [ctypes.c_size_t]
-    return trim
-
-
-log = logging.getLogger("ors.server")
-
-LAST_ACTS_SECONDS = 5.0
-"""Time for functions registered with atexit, such as sending the last spans."""
+# ── The end ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class Deadline:
@@ -258,55 +177,46 @@ class Deadline:
                     until = time.monotonic() + seconds
                 seconds = self._seconds.get(timeout=max(0.0, until - time.monotonic()))
         except Empty:
-            log.error("did not end in time; still running at exit: %s", "; ".join(other_threads()))
+            log.error("did not end in time; still running at exit: %s", _described(_others()))
             leave()
 
 
 def leave() -> None:
     """Ends the process now, with exit code 0, without waiting for threads."""
-    acts = threading.Thread(target=atexit._run_exitfuncs, name="ors-last-acts", daemon=True)
-    if _started(acts):
-        acts.join(LAST_ACTS_SECONDS)
+    _bound_last_acts()
+    atexit._run_exitfuncs()
     os._exit(0)
 
 
-def _started(thread: threading.Thread) -> bool:
-    try:
-        thread.start()
-    except RuntimeError as error:  # too many threads: the process ends all the same
-        log.error("ending without %s: %s", thread.name, error)
-        return False
-    return True
-
-
 def leave_threads(seconds: float) -> None:
-    """Ends the process if, after `seconds`, threads remain that Python would wait for.
-
-    Otherwise it ends by itself; a timer makes sure that functions registered with atexit do not hang.
-    """
+    """Ends the process if, after `seconds`, threads remain that Python would wait for."""
     deadline = time.monotonic() + seconds
     for thread, _ in _others():
         if not thread.daemon:
             thread.join(max(0.0, deadline - time.monotonic()))
-    left = [describe_thread(thread, frame) for thread, frame in _others() if not thread.daemon]
+    left = [(thread, frame) for thread, frame in _others() if not thread.daemon]
     if left:
-        log.warning("still running at exit: %s", "; ".join(left))
+        log.warning("still running at exit: %s", _described(left))
         leave()
+    _bound_last_acts()
+
+
+def _bound_last_acts() -> None:
+    """Ends the process soon, even if functions registered with atexit hang."""
     last = threading.Timer(LAST_ACTS_SECONDS, os._exit, (0,))
     last.name = "ors-last-timer"
     last.daemon = True
-    _started(last)
+    try:
+        last.start()
+    except RuntimeError as error:  # too many threads
+        log.error("ending without %s: %s", last.name, error)
 
 
-def other_threads() -> list[str]:
-    return [describe_thread(thread, frame) for thread, frame in _others(main=True)]
-
-
-def _others(*, main: bool = False) -> Iterator[tuple[threading.Thread, FrameType]]:
+def _others() -> list[tuple[threading.Thread, FrameType]]:
     frames = sys._current_frames()
-    for thread in threading.enumerate():
-        frame = frames.get(thread.ident or 0)
-        if frame is None or thread is threading.current_thread():
-            continue
-        if main or thread is not threading.main_thread():
-            yield thread, frame
+    threads = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    return [(each, frames[each.ident]) for each in threads if each.ident in frames]
+
+
+def _described(threads: Iterable[tuple[threading.Thread, FrameType]]) -> str:
+    return "; ".join(describe_thread(thread, frame) for thread, frame in threads)
