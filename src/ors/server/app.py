@@ -98,7 +98,7 @@ class App(Part):
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
         classes = {name: environment.cls for name, environment in environments.items()}
-        self._watch = LoopWatch(classes, shared.observers.tell, lambda: code.threads.idle)
+        self._watch = LoopWatch(classes, shared.observers.tell)
         self.metrics = Metrics(
             MetricSource(shared, self.sessions, code, list(environments), self._watch),
             {name: each.tool_names for name, each in environments.items()},

@@ -273,9 +273,7 @@ async def test_an_episode_that_was_cut_short_has_failed(
     (ended,) = (event for event in seen.events if isinstance(event, EpisodeEnded))
     assert ended.outcome == outcome
     assert ended.reward == (0.5 if outcome == "scored" else None)
-    assert {each for each, count in sessions.shared.episodes.outcomes().items() if count} == {
-        ("env", outcome)
-    }
+    assert {each for each, count in sessions.shared.episodes.outcomes.items() if count} == {("env", outcome)}
 
 
 async def test_an_episode_that_is_deleted_before_it_is_set_up_has_failed() -> None:

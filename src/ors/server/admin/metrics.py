@@ -3,11 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ors.server.episodes.author_code import AuthorCode
-from ors.server.observe.counters import Histogram
+from ors.server.observe.counters import Labels, Tally
 from ors.server.observe.events import (
     CallReplayed,
     Event,
@@ -28,9 +27,8 @@ from ors.server.sessions.shared import Shared
 if TYPE_CHECKING:
     from prometheus_client.core import CollectorRegistry, Metric
 
-Labels = tuple[str, ...]
 Values = Mapping[Labels, Any]
-"""Numbers, or `Histogram` of a histogram, by the values of the labels."""
+"""Numbers, or `Tally` of a histogram, by the values of the labels."""
 
 
 class MetricSource(NamedTuple):
@@ -61,6 +59,14 @@ def _sessions(source: MetricSource) -> Values:
     return found
 
 
+def _calls(source: MetricSource) -> Values:
+    return {labels: tally.count for labels, tally in source.shared.calls.by(4).items()}
+
+
+def _result_bytes(source: MetricSource) -> Values:
+    return {labels: tally.bytes for labels, tally in source.shared.calls.by(1).items()}
+
+
 def _records(source: MetricSource) -> Values:
     counts = [recorder.counts() for recorder in source.shared.observers.recorders]
     return {
@@ -76,66 +82,65 @@ def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> Metr
     return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
 
 
+def _counted(name: str, help: str, event: type[Event], labels: Labels = ()) -> MetricRow:
+    return MetricRow(name, help, "counter", labels, event=event)
+
+
+def _timed(name: str, help: str, event: type[Event], labels: Labels = (), of: str = "seconds") -> MetricRow:
+    return MetricRow(name, help, "histogram", labels, event=event, seconds=of)
+
+
 _ENV = ("environment",)
 _REASON = ("environment", "reason")
 _TOOL = ("environment", "tool")
 _CALL = ("environment", "tool", "outcome", "reason")
-_OUTCOME = ("environment", "outcome")
 _RESULTS = ("written", "dropped")
+_SIGNED = "split by sign"
 METRICS = (
-    _counter("ors_calls", "Tool calls", _CALL, lambda now: now.shared.calls.counts()),
-    _counter("ors_result_bytes", "Bytes of results", _ENV, lambda now: now.shared.calls.sizes()),
-    MetricRow("ors_call_seconds", "Time of a call", "histogram", _TOOL, lambda now: now.shared.calls.times()),
-    _counter("ors_episodes", "Episodes that ended", _OUTCOME, lambda now: now.shared.episodes.outcomes()),
+    _counter("ors_calls", "Tool calls", _CALL, _calls),
+    _counter("ors_result_bytes", "Bytes of results", _ENV, _result_bytes),
+    MetricRow("ors_call_seconds", "Time of a call", "histogram", _TOOL, lambda now: now.shared.calls.by(2)),
+    _counter(
+        "ors_episodes",
+        "Episodes that ended",
+        ("environment", "outcome"),
+        lambda now: now.shared.episodes.outcomes,
+    ),
     _counter(
         "ors_episodes_solved",
         "Episodes with a reward of 1 or more",
         _ENV,
-        lambda now: now.shared.episodes.solved(),
+        lambda now: now.shared.episodes.solved,
     ),
     _counter(
         "ors_episode_reward",
-        "Sum of episode rewards, split by sign",
-        (*_ENV, "sign"),
-        lambda now: now.shared.episodes.rewards(),
+        f"Sum of episode rewards, {_SIGNED}",
+        ("environment", "sign"),
+        lambda now: now.shared.episodes.rewards,
     ),
     _counter(
         "ors_episode_reward_component",
-        "Sum of named episode rewards, split by sign",
-        (*_ENV, "component", "sign"),
-        lambda now: now.shared.episodes.components(),
+        f"Sum of named episode rewards, {_SIGNED}",
+        ("environment", "component", "sign"),
+        lambda now: now.shared.episodes.components,
     ),
-    MetricRow("ors_sessions_created", "Sessions created", "counter", _ENV, event=SessionOpened),
-    MetricRow("ors_sessions_closed", "Sessions ended", "counter", _REASON, event=SessionClosed),
-    MetricRow("ors_setups_failed", "Setups that failed", "counter", _REASON, event=SessionReady),
-    MetricRow("ors_calls_replayed", "Calls rejoined by their client", "counter", _ENV, event=CallReplayed),
-    MetricRow("ors_requests_rejected", "Requests refused", "counter", ("reason",), event=Rejected),
+    _counted("ors_sessions_created", "Sessions created", SessionOpened, _ENV),
+    _counted("ors_sessions_closed", "Sessions ended", SessionClosed, _REASON),
+    _counted("ors_setups_failed", "Setups that failed", SessionReady, _REASON),
+    _counted("ors_calls_replayed", "Calls rejoined by their client", CallReplayed, _ENV),
+    _counted("ors_requests_rejected", "Requests refused", Rejected, ("reason",)),
     _counter("ors_records", "Episode records", ("result",), _records),
-    MetricRow("ors_setup_seconds", "Time to set up", "histogram", _ENV, event=SessionReady),
-    MetricRow(
-        "ors_teardown_seconds",
-        "Time to tear down",
-        "histogram",
-        _ENV,
-        None,
-        SessionClosed,
-        "teardown_seconds",
-    ),
-    MetricRow(
-        "ors_sandbox_kills",
-        "Sandbox programs killed by a limit",
-        "counter",
-        ("limit",),
-        event=SandboxKilled,
-    ),
-    MetricRow("ors_sandbox_open_seconds", "Time to open a sandbox", "histogram", event=SandboxOpened),
+    _timed("ors_setup_seconds", "Time to set up", SessionReady, _ENV),
+    _timed("ors_teardown_seconds", "Time to tear down", SessionClosed, _ENV, "teardown_seconds"),
+    _counted("ors_sandbox_kills", "Sandbox programs killed by a limit", SandboxKilled, ("limit",)),
+    _timed("ors_sandbox_open_seconds", "Time to open a sandbox", SandboxOpened),
     _gauge("ors_sandboxes_open", "Open sandboxes", lambda now: now.code.sandboxes.open),
     _gauge(
         "ors_sandboxes_waiting",
         "Callers waiting for a pooled sandbox",
         lambda now: now.code.sandboxes.in_line,
     ),
-    MetricRow("ors_sessions", "Sessions now", "gauge", (*_ENV, "state"), _sessions),
+    MetricRow("ors_sessions", "Sessions now", "gauge", ("environment", "state"), _sessions),
     _gauge("ors_calls_running", "Calls running or queued", lambda now: now.shared.running),
     _gauge("ors_creations_waiting", "Session creations queued", lambda now: now.sessions.admission.waiting),
     _gauge("ors_threads_lost", "Threads stuck in abandoned tool calls", lambda now: now.code.threads.lost),
@@ -150,41 +155,13 @@ METRICS = (
         lambda now: now.shared.kept.bytes,
     ),
     _gauge("ors_event_loop_lag_seconds", "Worst event loop lag of the last 30 s", lambda now: now.watch.lag),
-    MetricRow(
+    _counted(
         "ors_event_loop_held",
         "Times a method blocked the event loop",
-        "counter",
+        LoopHeld,
         ("environment", "method"),
-        event=LoopHeld,
     ),
 )
-
-
-class _Count(NamedTuple):
-    """A metric that is counted from events. How to read them is found out once, not for every session."""
-
-    labels: Callable[[Any], Labels]
-    measure: Callable[[Any], float] | None
-    """Reads what a histogram measures."""
-    values: defaultdict[Labels, Any]
-
-
-def _count(row: MetricRow) -> _Count:
-    assert row.event is not None
-    places = [row.event._fields.index(name) for name in row.labels]
-    if row.kind == "histogram":
-        measure = itemgetter(row.event._fields.index(row.seconds))
-        return _Count(_reader(places), measure, defaultdict(Histogram))
-    return _Count(_reader(places), None, defaultdict(int))
-
-
-def _reader(places: list[int]) -> Callable[[Any], Labels]:
-    if not places:
-        return lambda event: ()
-    if len(places) > 1:
-        return itemgetter(*places)
-    (place,) = places
-    return lambda event: (event[place],)
 
 
 class Metrics:
@@ -192,11 +169,12 @@ class Metrics:
 
     def __init__(self, source: MetricSource, tools: Mapping[str, Set[str]]) -> None:
         self._source = source
-        self._counts = {row.name: _count(row) for row in METRICS if row.read is None}
-        self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
+        self._counts: dict[str, defaultdict[Labels, Any]] = {}
+        self._by_event: defaultdict[type[Event], list[MetricRow]] = defaultdict(list)
         for row in METRICS:
-            if row.read is None and row.event is not None:
-                self._by_event[row.event].append(self._counts[row.name])
+            if row.event is not None:
+                self._counts[row.name] = defaultdict(Tally if row.kind == "histogram" else int)
+                self._by_event[row.event].append(row)
         source.shared.calls.know(tools)
 
     @cached_property
@@ -220,16 +198,16 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Counts an event. Calls are counted elsewhere, as they end."""
-        for read, measure, values in self._by_event[type(event)]:
-            labels = read(event)
-            if measure is not None:
-                values[labels].add(measure(event))
+        for row in self._by_event[type(event)]:
+            labels = tuple([getattr(event, name) for name in row.labels])
+            if row.kind == "histogram":
+                self._counts[row.name][labels].add(getattr(event, row.seconds))
             elif "" not in labels:  # without a reason, a setup has not failed
-                values[labels] += 1
+                self._counts[row.name][labels] += 1
 
     def collect(self) -> "Iterator[Metric]":
         for row in METRICS:
-            yield _family(row, self._counts[row.name].values if row.read is None else row.read(self._source))
+            yield _family(row, self._counts[row.name] if row.read is None else row.read(self._source))
 
 
 def _family(row: MetricRow, values: Values) -> "Metric":

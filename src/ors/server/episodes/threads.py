@@ -112,10 +112,6 @@ class Threads:
         """The number of threads that run a cancelled job, which cannot be stopped."""
         return sum(future.cancelled() for future in list(self._running))
 
-    @property
-    def idle(self) -> bool:
-        return not self._running
-
     def busy(self) -> list[str]:
         frames = sys._current_frames()
         found = [(thread, frames.get(thread.ident or 0)) for thread in list(self._all)]

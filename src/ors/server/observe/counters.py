@@ -18,7 +18,6 @@ log = logging.getLogger("ors.server")
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BOUNDS = [*map(str, SECONDS), "+Inf"]
 Labels = tuple[str, ...]
-"""Environment, tool, outcome and reason of a call, or the first of them."""
 MOST_OTHER_TOOLS = 1000
 """Tools of single tasks that get a label of their own. Names that an agent invents never get one."""
 MOST_TALLIES = 10_000
@@ -30,21 +29,30 @@ SOLVED = 1.0
 DIGITS = 9
 """Rewards are rounded to this before they are compared: ten times 0.1 is 1."""
 _SOLVED = SOLVED - 0.5 * 10**-DIGITS  # as if rounded, in a tenth of the time
+_OUTCOMES = ("scored", "unscored", "failed")
 
 
-class Histogram:
-    __slots__ = ("buckets", "seconds")
+class Tally:
+    """What a histogram counts: how many took how long; of calls, also the bytes of their results."""
+
+    __slots__ = ("buckets", "bytes", "seconds")
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.bytes = 0
         self.buckets = [0] * len(BOUNDS)
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
 
     def add(self, seconds: float) -> None:
         self.seconds += seconds
         self.buckets[bisect_left(SECONDS, seconds)] += 1
 
-    def merge(self, other: "Histogram") -> None:
+    def merge(self, other: "Tally") -> None:
         self.seconds += other.seconds
+        self.bytes += other.bytes
         self.buckets = [mine + theirs for mine, theirs in zip(self.buckets, other.buckets, strict=True)]
 
     def cumulative(self) -> list[tuple[str, float]]:
@@ -56,22 +64,13 @@ class Histogram:
         return found
 
 
-# ── Calls ───────────────────────────────────────────────────────────────────────────────────────
-
-
-class _CallTally(Histogram):
-    __slots__ = ("bytes",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-
 class CallCounters:
+    """Calls by environment, tool, outcome and reason."""
+
     def __init__(self) -> None:
         self._tools: dict[str, set[str]] = {}
         self._others = 0
-        self._tallies: dict[Labels, _CallTally] = {}
+        self._tallies: dict[Labels, Tally] = {}
 
     def add(self, labels: Labels, seconds: float, size: int) -> None:
         """Counts a call, with its duration and the size of its result."""
@@ -80,12 +79,10 @@ class CallCounters:
         tally.bytes += size
         tally.buckets[bisect_left(SECONDS, seconds)] += 1
 
-    def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> _CallTally:
+    def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> Tally:
         tool = tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
         room = len(self._tallies) < MOST_TALLIES and reason.isprintable()
-        return self._tallies.setdefault(
-            (environment, tool, outcome, reason if room else "other"), _CallTally()
-        )
+        return self._tallies.setdefault((environment, tool, outcome, reason if room else "other"), Tally())
 
     def _is_tool(self, environment: str, tool: str, outcome: str) -> bool:
         known = self._tools.setdefault(environment, set())
@@ -98,29 +95,18 @@ class CallCounters:
         """Gives a label to each tool that environments have for every task."""
         self._tools = {environment: set(names) for environment, names in tools.items()}
 
-    def counts(self) -> Mapping[Labels, int]:
-        return {labels: sum(tally.buckets) for labels, tally in list(self._tallies.items())}
+    def by(self, labels: int) -> Mapping[Labels, Tally]:
+        """All calls, by the first of their labels."""
+        found: defaultdict[Labels, Tally] = defaultdict(Tally)
+        for each, tally in self._tallies.items():
+            found[each[:labels]].merge(tally)
+        return found
 
     def outcomes(self) -> Counter[str]:
         found: Counter[str] = Counter()
-        for (_, _, outcome, _), tally in list(self._tallies.items()):
-            found[outcome] += sum(tally.buckets)
+        for (_, _, outcome, _), tally in self._tallies.items():
+            found[outcome] += tally.count
         return found
-
-    def sizes(self) -> Mapping[Labels, int]:
-        found: defaultdict[Labels, int] = defaultdict(int)
-        for (environment, *_), tally in list(self._tallies.items()):
-            found[(environment,)] += tally.bytes
-        return found
-
-    def times(self) -> Mapping[Labels, Histogram]:
-        found: defaultdict[Labels, Histogram] = defaultdict(Histogram)
-        for (environment, tool, *_), tally in list(self._tallies.items()):
-            found[environment, tool].merge(tally)
-        return found
-
-
-# ── Episodes ────────────────────────────────────────────────────────────────────────────────────
 
 
 class EpisodeTotals(NamedTuple):
@@ -141,19 +127,19 @@ class EpisodeTotals(NamedTuple):
         )
 
 
-class _EpisodeTally:
-    __slots__ = ("failed", "minus", "plus", "scored", "solved", "unscored")
-
-    def __init__(self) -> None:
-        self.scored = self.unscored = self.failed = self.solved = 0
-        self.plus = self.minus = 0.0  # counters of Prometheus must not fall
-
-
 class EpisodeCounters:
+    """Episodes that have ended, each number by the labels of its metric."""
+
     def __init__(self) -> None:
-        self._tallies: dict[str, _EpisodeTally] = {}
-        self._components: dict[tuple[str, str], list[float]] = {}
-        """Sums of the positive and of the negative values, by environment and name."""
+        self.outcomes: Counter[Labels] = Counter()
+        """By environment and outcome."""
+        self.solved: Counter[Labels] = Counter()
+        """By environment."""
+        # Sums by sign: counters of Prometheus must not fall.
+        self.rewards: defaultdict[Labels, float] = defaultdict(float)
+        """By environment and sign."""
+        self.components: defaultdict[Labels, float] = defaultdict(float)
+        """By environment, name and sign."""
         self._misfits: set[str] = set()
 
     def warn(self, environment: str, misfit: str) -> None:
@@ -166,69 +152,33 @@ class EpisodeCounters:
         self, environment: str, outcome: str, reward: float | None, named: Mapping[str, float] = {}
     ) -> None:
         """Counts an episode. Only those that are `scored` have a reward."""
+        if (environment,) not in self.solved:
+            self.outcomes.update({(environment, each): 0 for each in _OUTCOMES})
+        self.outcomes[environment, outcome] += 1
+        self.solved[(environment,)] += reward is not None and reward >= _SOLVED
+        _add(self.rewards, (environment,), reward or 0.0)
         for name, value in named.items():
-            self._add_component(environment, name, value)
-        tally = self._tallies.get(environment)
-        if tally is None:
-            tally = self._tallies[environment] = _EpisodeTally()
-        if outcome == "failed":
-            tally.failed += 1
-        elif reward is None:
-            tally.unscored += 1
-        else:
-            tally.scored += 1
-            tally.solved += reward >= _SOLVED
-            if not isfinite(reward):  # the sum of large rewards may be infinite, and would stay so
-                return
-            if reward > 0:
-                tally.plus += reward
-            else:
-                tally.minus -= reward
-
-    def _add_component(self, environment: str, name: str, value: float) -> None:
-        known = self._components
-        if (environment, name) not in known and len(known) >= MOST_COMPONENT_LABELS:
-            name = "other"
-        sums = known.setdefault((environment, name), [0.0, 0.0])
-        if isfinite(value):
-            sums[value < 0] += abs(value)
-
-    def components(self) -> Mapping[Labels, float]:
-        """Sums of positive and of negative values, by environment, name and sign."""
-        return {
-            (*labels, sign): value
-            for labels, sums in list(self._components.items())
-            for sign, value in zip(("plus", "minus"), sums, strict=True)
-        }
+            known = (environment, name, "plus") in self.components
+            room = len(self.components) < 2 * MOST_COMPONENT_LABELS
+            _add(self.components, (environment, name if known or room else "other"), value)
 
     def totals(self) -> dict[str, EpisodeTotals]:
         return {
             name: EpisodeTotals(
-                each.scored + each.unscored + each.failed, each.scored, each.solved, each.plus - each.minus
+                sum(self.outcomes[name, each] for each in _OUTCOMES),
+                self.outcomes[name, "scored"],
+                self.solved[(name,)],
+                self.rewards[name, "plus"] - self.rewards[name, "minus"],
             )
-            for name, each in self._tallies.items()
-        }
-
-    def outcomes(self) -> Mapping[tuple[str, ...], int]:
-        return {
-            (name, outcome): getattr(each, outcome)
-            for name, each in self._tallies.items()
-            for outcome in ("scored", "unscored", "failed")
-        }
-
-    def solved(self) -> Mapping[tuple[str, ...], int]:
-        return {(name,): each.solved for name, each in self._tallies.items()}
-
-    def rewards(self) -> Mapping[tuple[str, ...], float]:
-        """Sums of positive and of negative rewards, by environment and sign."""
-        return {
-            (name, sign): getattr(each, sign)
-            for name, each in self._tallies.items()
-            for sign in ("plus", "minus")
+            for (name,) in self.solved
         }
 
 
-# ── Sandboxes ───────────────────────────────────────────────────────────────────────────────────
+def _add(sums: defaultdict[Labels, float], labels: Labels, value: float) -> None:
+    if not isfinite(value):  # a sum of large rewards may be infinite, and would stay so
+        value = 0.0
+    sums[*labels, "plus"] += max(value, 0.0)
+    sums[*labels, "minus"] += max(-value, 0.0)
 
 
 class SandboxCounts:

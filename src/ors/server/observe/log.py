@@ -38,8 +38,7 @@ class EventLog:
         self._hide = hide
 
     def observe(self, event: Event) -> None:
-        usual = type(event) is CallFinished and event.outcome == "ok"
-        level = logging.DEBUG if usual else _level(event)
+        level = _level(event)
         if log.isEnabledFor(level):
             fields = _fields(event)
             if isinstance(event, SessionClosed):
@@ -54,19 +53,19 @@ class EventLog:
 
 
 def _level(event: Event) -> int:
-    if isinstance(event, LoopHeld):
-        return logging.WARNING if event.first else logging.DEBUG
-    if isinstance(event, SessionReady):
-        return logging.WARNING if event.reason else logging.DEBUG
-    return _LEVELS.get(type(event), logging.DEBUG)
-
-
-_LEVELS: dict[type[Event], int] = {
-    ThreadLost: logging.ERROR,
-    CallFinished: logging.INFO,
-    SessionClosed: logging.INFO,
-    Rejected: logging.INFO,
-}
+    match event:
+        case ThreadLost():
+            return logging.ERROR
+        case LoopHeld(first=True):
+            return logging.WARNING
+        case SessionReady() if event.reason:
+            return logging.WARNING
+        case CallFinished() if event.outcome != "ok":
+            return logging.INFO
+        case SessionClosed() | Rejected():
+            return logging.INFO
+        case _:
+            return logging.DEBUG
 
 
 def _line(event: Event, task: str) -> str:

@@ -28,14 +28,10 @@ class LoopWatch:
     Calls pay nothing for it. A method that two looks find, with no beat in between, runs one long step.
     """
 
-    def __init__(
-        self, environments: Mapping[str, type], tell: Callable[[LoopHeld], None], is_alone: Callable[[], bool]
-    ) -> None:
-        self._names = {cls: name for name, cls in environments.items()}
+    def __init__(self, environments: Mapping[str, type], tell: Callable[[LoopHeld], None]) -> None:
         self._tell = tell  # on the event loop
-        self._is_alone = is_alone  # whether no other thread runs authors' code
         self._codes = {code: name for name, cls in environments.items() for code in _codes_of(cls)}
-        self._known: set[tuple[str, str]] = set()
+        self._known: set[str] = set()
         self._lags: deque[float] = deque(maxlen=SAMPLES)
         self._stopping = threading.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -70,29 +66,21 @@ class LoopWatch:
         found, self._found = self._found, None
         if found is not None and lag + EVERY_SECONDS / 2 >= HELD_SECONDS:
             environment, method, where = found
-            first = (environment, method) not in self._known
-            self._known.add((environment, method))
-            self._tell(LoopHeld(environment, method, lag + EVERY_SECONDS / 2, where, first))
+            self._tell(
+                LoopHeld(environment, method, lag + EVERY_SECONDS / 2, where, method not in self._known)
+            )
+            self._known.add(method)
 
     def _run(self, stopping: threading.Event, ident: int) -> None:
-        looked, used = time.monotonic(), time.process_time()
         while not stopping.wait(LOOK_SECONDS):
-            before, used_before, looked, used = looked, used, time.monotonic(), time.process_time()
-            took = looked - before
-            # One call into C that keeps Python's lock delays a look until just after it. A look that is late
-            # while the process did not compute says nothing: other programs had the processor.
-            computed = used - used_before > min(took / 2, HELD_SECONDS)
-            self._look(ident, took > 2 * EVERY_SECONDS and computed and self._is_alone())
+            before, self._seen = self._seen, None
+            if time.monotonic() - self._beaten > EVERY_SECONDS + LOOK_SECONDS / 2:
+                self._seen = method = self._authors_method(ident)
+                if method is not None and method is before:
+                    environment, name = self._codes[method.f_code], method.f_code.co_qualname
+                    self._found = (environment, name, _line(method, sys._current_frames().get(ident)))
 
-    def _look(self, ident: int, is_late: bool) -> None:
-        before, self._seen = self._seen, None
-        if time.monotonic() - self._beaten > EVERY_SECONDS + LOOK_SECONDS / 2:
-            self._seen = frame = self._author_frame(ident)
-            if frame is not None and (frame is before or is_late):
-                where = _line(frame, sys._current_frames().get(ident))
-                self._found = (*self._name(frame), where)
-
-    def _author_frame(self, ident: int) -> FrameType | None:
+    def _authors_method(self, ident: int) -> FrameType | None:
         """The outermost frame of an author's method: the method that the server called."""
         frame, found = sys._current_frames().get(ident), None
         while frame is not None:
@@ -100,16 +88,6 @@ class LoopWatch:
                 found = frame
             frame = frame.f_back
         return found
-
-    def _name(self, frame: FrameType) -> tuple[str, str]:
-        # By the instance: two environments may inherit the method.
-        code = frame.f_code
-        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        cls = first if isinstance(first, type) else type(first)
-        owner = type(getattr(first, "__dict__", {}).get("env"))  # of a toolset
-        environment = self._names.get(cls) or self._names.get(owner) or self._codes[code]
-        method = code.co_qualname if first is None else f"{cls.__name__}.{code.co_name}"
-        return environment, method
 
 
 def _codes_of(cls: type) -> Iterator[CodeType]:
