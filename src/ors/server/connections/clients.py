@@ -55,14 +55,23 @@ class ConnectionLimit:
     def __init__(self, connections: int, files: int | None) -> None:
         self._connections = connections
         self._files = math.inf if files is None else files - _reserve(files)
+        self._refused_at = -math.inf  # the last refusal
 
-    def has_room(self, connections: int, descriptor: int) -> bool:
-        """Whether one more connection, with that file descriptor, is within the limits."""
+    def has_room(self, connections: int, descriptor: int, over: int = 0) -> bool:
+        """Whether one more connection, with that file descriptor, is within the limits, or `over` above."""
         # The system gives the lowest free number: it tells how many files are open.
-        return connections < self._connections and descriptor < self._files
+        return connections < self._connections + over and descriptor < self._files + over
 
-    def __str__(self) -> str:
-        return f"at most {self._connections} connections, and {self._files:.0f} open files (ulimit -n)"
+    def log_refusals(self) -> None:
+        """Logs that connections are refused, once for many."""
+        now, before = time.monotonic(), self._refused_at
+        self._refused_at = now
+        if now - before > QUIET_SECONDS:
+            log.warning(
+                "refusing connections at the limit: at most %d connections, and %.0f open files (ulimit -n)",
+                self._connections,
+                self._files,
+            )
 
 
 class HealthOnly:
@@ -87,50 +96,6 @@ class HealthOnly:
         return self._app.refused(error)
 
 
-class OverflowContext(ConnectionContext):
-    """For the few connections over the limit: one request each, and that soon."""
-
-    idle_seconds = LAST_READ_SECONDS
-
-    def __init__(self, app: Responder, count: Callable[[], int]) -> None:
-        super().__init__(HealthOnly(app))
-        self.leaving = True
-        self._limit = ConnectionLimit(CONNECTIONS, _most_files())
-        self._count = count  # of all connections
-        self._connections = 0  # over the limit
-        self._refused_at = -math.inf  # the last refusal
-        self.opening = 0
-        """Connections that are accepted and not yet counted, such as those in a TLS handshake."""
-
-    def has_room(self, descriptor: int) -> bool:
-        """Whether a connection with that file descriptor is within the limits."""
-        return self._limit.has_room(self._count() + self.opening, descriptor)
-
-    def takes(self) -> bool:
-        self.log_refusals()
-        return self._connections + self.opening < MAX_OVERFLOW
-
-    def log_refusals(self) -> None:
-        """Logs that connections are refused, once for many."""
-        now, before = time.monotonic(), self._refused_at
-        self._refused_at = now
-        if now - before > QUIET_SECONDS:
-            log.warning("refusing connections at the limit: %s", self._limit)
-
-    def connected(self) -> None:
-        self._connections += 1
-
-    def disconnected(self) -> None:
-        """Counts a connection that has ended."""
-        self._connections -= 1
-
-    def refusal(self) -> bytes:
-        """The bytes for a client that gets no connection either."""
-        answer = self.app.refused(no_room())
-        length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
-        return b"".join((STATUS[answer.status], self.date, answer.headers.wire, length, answer.body))
-
-
 class Clients:
     """Accepts clients, refuses those over the connection limit, and knows all that are connected."""
 
@@ -140,7 +105,12 @@ class Clients:
         self.context = ConnectionContext(app)
         if app.limits.multiplexed:
             self.context.upgrades.update([upgrade(app)])
-        self.overflow = OverflowContext(app, lambda: len(self.open))
+        self.overflow = ConnectionContext(HealthOnly(app), LAST_READ_SECONDS)
+        """For the few connections over the limit: one request each, and that soon."""
+        self.overflow.leaving = True
+        self.limit = ConnectionLimit(CONNECTIONS, _most_files())
+        self.opening = 0
+        """Connections that are accepted and not yet open, such as those in a TLS handshake."""
         self.servers: list[Acceptor | asyncio.Server] = []
         self._date()
 
@@ -166,6 +136,20 @@ class Clients:
 
     def _client(self) -> Connection:
         return Connection(self.context, self.open)
+
+    def context_for(self, descriptor: int) -> ConnectionContext | None:
+        """What a new connection with that file descriptor gets; None if there are too many."""
+        count = len(self.open) + self.opening
+        if self.limit.has_room(count, descriptor):
+            return self.context
+        self.limit.log_refusals()
+        return self.overflow if self.limit.has_room(count, descriptor, MAX_OVERFLOW) else None
+
+    def refusal(self) -> bytes:
+        """The bytes for a client that gets no connection."""
+        answer = self._app.refused(no_room())
+        length = b"content-length: %d\r\nconnection: close\r\n\r\n" % len(answer.body)
+        return b"".join((STATUS[answer.status], self.context.date, answer.headers.wire, length, answer.body))
 
     # ── Connected ────────────────────────────────────────────────────────────────────────────────
 
@@ -220,7 +204,6 @@ class Acceptor:
         listening.setblocking(False)
         self.sockets = (listening,)
         self._clients = clients
-        self._overflow = clients.overflow
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._closed = False
@@ -250,18 +233,17 @@ class Acceptor:
 
     def _take(self, client: socket.socket) -> None:
         client.setblocking(False)
-        fits = self._overflow.has_room(client.fileno())
-        if fits or self._overflow.takes():
-            self._overflow.opening += 1
-            self._clients.context.start_task(self._opened(client, fits))
+        context = self._clients.context_for(client.fileno())
+        if context is not None:
+            self._clients.opening += 1
+            context.start_task(self._opened(client, context))
             return
         with client, suppress(OSError):
             if self._tls is None:
-                client.send(self._overflow.refusal())
+                client.send(self._clients.refusal())
                 client.shutdown(socket.SHUT_WR)
 
-    async def _opened(self, client: socket.socket, fits: bool) -> None:
-        context = self._clients.context if fits else self._overflow
+    async def _opened(self, client: socket.socket, context: ConnectionContext) -> None:
         try:
             await self._loop.connect_accepted_socket(
                 lambda: Connection(context, self._clients.open),
@@ -272,10 +254,10 @@ class Acceptor:
         except OSError:  # it has left again, or speaks no TLS
             client.close()
         finally:
-            self._overflow.opening -= 1
+            self._clients.opening -= 1
 
     def _pause(self) -> None:
-        self._overflow.log_refusals()
+        self._clients.limit.log_refusals()
         self._loop.remove_reader(self.sockets[0])
         self._loop.call_later(PAUSE_SECONDS, self._resume)
 

@@ -95,7 +95,6 @@ class Connection(asyncio.Protocol):
         """Begins, with a new client."""
         self._transport = transport  # type: ignore[assignment]
         self._open.add(self)
-        self._context.connected()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Ends, without the client. Its calls go on: it may come back for them."""
@@ -376,4 +375,3 @@ class Connection(asyncio.Protocol):
             if state is CLOSED:
                 self._transport = None
                 self._open.discard(self)
-                self._context.disconnected()

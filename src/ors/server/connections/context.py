@@ -133,11 +133,10 @@ def too_slow() -> ResponseError:
 class ConnectionContext:
     """What the connections of one server share."""
 
-    idle_seconds = KEEP_ALIVE_SECONDS
-    """How long a connection may be without a request."""
-
-    def __init__(self, app: Responder) -> None:
+    def __init__(self, app: Responder, idle_seconds: float = KEEP_ALIVE_SECONDS) -> None:
         self.app = app
+        self.idle_seconds = idle_seconds
+        """How long a connection may be without a request."""
         self.arriving = ArrivingBodies()
         self._tasks = app.tasks
         self.date = b""
@@ -159,9 +158,3 @@ class ConnectionContext:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def connected(self) -> None:
-        """Counts a new connection."""
-
-    def disconnected(self) -> None:
-        """Counts a connection that has ended."""

@@ -120,8 +120,6 @@ class Routes:
         self._environments = environments
         self._is_visit = is_visit
         self._environment_of = environment_of
-        self._folders: dict[tuple[str, str], Callable[..., Outcome | Coming]] = {}
-        """By method and folder, for paths whose last segment is their only parameter: no pattern is tried."""
         self._rows: list[tuple[str, str, Callable[..., Outcome | Coming]]] = []
         self._table = RouteTable(self._rows)
         self.exact = self._table.exact
@@ -129,8 +127,6 @@ class Routes:
 
     def add(self, owner: Owner, routes: Iterable[Route[Owner]]) -> None:
         for route in routes:
-            if route.pattern.endswith("}") and route.pattern.count("{") == 1:
-                self._folders[route.method, route.pattern.rpartition("/")[0]] = partial(route.handler, owner)
             self._rows += self._bound(route, partial(route.handler, owner))
         self._table = RouteTable(self._rows)
         self.exact = self._table.exact
@@ -154,9 +150,6 @@ class Routes:
         Raises:
             NotFound, MethodNotAllowed, Redirect: there is none.
         """
-        folder, _, last = request.path.rpartition("/")
-        if last and (handler := self._folders.get((request.method, folder))) is not None:
-            return partial(handler, last)
         first, _, rest = request.path.strip("/").partition("/")
         name = first.lower()
         path = f"/{name if name in self._environments else first}/{rest}"
