@@ -230,9 +230,10 @@ class RequestParser:
         """Ends the headers. Fields after them are trailers, which we do not use."""
         self.state = BODY
         self._headers = headers = self._fields
-        self._fields = {}
         length = headers.get(b"content-length")
-        if length is not None and int(length) > self._max_body:
+        if length is None:
+            self._fields = _Trailers()
+        elif int(length) > self._max_body:
             raise too_large(self._max_body)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             if self._http.get_http_version() == "1.0":
@@ -283,6 +284,17 @@ class RequestParser:
         self._counted = 0
         self._refusal_headers = b""
         self._max_body = self._app.limits.body_bytes
+
+
+class _Trailers(dict[bytes, bytes]):
+    """Counts trailers, and keeps none of them."""
+
+    _size = 0
+
+    def __setitem__(self, name: bytes, value: bytes) -> None:
+        self._size += len(name) + len(value) + len(": \r\n")
+        if self._size > MAX_HEADER_BYTES:
+            raise too_many_headers()
 
 
 _METHODS = {b"GET": "GET", b"POST": "POST"}

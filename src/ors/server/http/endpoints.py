@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ors import _protocol
 from ors._json import dumps, unencodable
@@ -33,6 +33,16 @@ from ors.types import (
 )
 
 _OK = Answer(200, b'{"status":"ok"}')
+
+
+class Creation(NamedTuple):
+    """A session that a client wants."""
+
+    request: Request
+    sid: str
+    given: CreateSession
+    environment: ServedEnvironment
+    secrets: dict[str, str]
 
 
 class Endpoints:
@@ -131,37 +141,26 @@ class Endpoints:
         environment = self._environment_named(given.env_name).with_toolset(given.toolset_name)
         environment.check_secrets(secrets)
         self._shared.check_open()
+        creation = Creation(request, sid, given, environment, secrets)
         if not self._sessions.admission.enter(environment.name, request.key):
             if not self._limits.queue:
                 raise self._sessions.admission.full()
-            return self._create_when_admitted(request, sid, environment, given, secrets)
-        return self._create_now(request, sid, environment, given, secrets)
+            return self._create_when_admitted(creation)
+        return self._create_now(creation)
 
-    async def _create_when_admitted(
-        self,
-        request: Request,
-        sid: str,
-        environment: ServedEnvironment,
-        given: CreateSession,
-        secrets: dict[str, str],
-    ) -> Answer:
+    async def _create_when_admitted(self, creation: Creation) -> Answer:
+        request, name = creation.request, creation.environment.name
         request.waiting = True
-        await self._sessions.admission.wait(environment.name, request.key)
+        await self._sessions.admission.wait(name, request.key)
         request.waiting = False
         if self._shared.draining:
-            self._sessions.admission.leave(environment.name, request.key)
+            self._sessions.admission.leave(name, request.key)
             self._shared.check_open()
-        created = self._create_now(request, sid, environment, given, secrets)
+        created = self._create_now(creation)
         return created if isinstance(created, Answer) else await created
 
-    def _create_now(
-        self,
-        request: Request,
-        sid: str,
-        environment: ServedEnvironment,
-        given: CreateSession,
-        secrets: dict[str, str],
-    ) -> Answer | Coming:
+    def _create_now(self, creation: Creation) -> Answer | Coming:
+        request, sid, given, environment, _ = creation
         try:
             limits = request.limits(environment.limits)
             session = self._sessions.reserve(sid, environment.name, self._shared.now(), limits, request.key)
@@ -172,48 +171,32 @@ class Endpoints:
         if task is None:
             task = environment.task_at_hand(given.split or "", given.index or 0)  # the model has checked both
             if task is None:
-                return self._create_by_index(session, environment, given, secrets, request.trace())
-        self._start(session, environment, given, task, secrets, request.trace())
+                return self._create_by_index(session, creation)
+        self._start(session, creation, task)
         return answer({"sid": sid})
 
-    async def _create_by_index(
-        self,
-        session: ServerSession,
-        environment: ServedEnvironment,
-        given: CreateSession,
-        secrets: dict[str, str],
-        trace: str,
-    ) -> Answer:
+    async def _create_by_index(self, session: ServerSession, creation: Creation) -> Answer:
+        given = creation.given
         try:
-            listing = environment.task(given.split or "", given.index or 0)  # the model has checked both
-            task = await session.task(listing)
-            self._start(session, environment, given, task, secrets, trace)
+            task = await session.task(creation.environment.task(given.split or "", given.index or 0))
+            self._start(session, creation, task)
         except BaseException:
             self._sessions.release(session)
             self._shared.check_open()
             raise
         return answer({"sid": session.sid})
 
-    def _start(
-        self,
-        session: ServerSession,
-        environment: ServedEnvironment,
-        given: CreateSession,
-        task: JSONObject,
-        secrets: dict[str, str],
-        trace: str,
-    ) -> None:
+    def _start(self, session: ServerSession, creation: Creation, task: JSONObject) -> None:
+        request, sid, given, environment, secrets = creation
         started = None
         if self._shared.observers.recorders:
             shown = environment.without_private([task])[0] if given.task_spec is None else task
             mask = partial(hidden, secrets=list(secrets.values())) if secrets else None
-            name = environment.name
-            tools = environment.tools.tools
-            about = (given.split, given.index, shown, tools, mask, task, lambda: environment.identity)
-            started = EpisodeStarted(session.sid, name, *about)
+            about = (given.split, given.index, shown, environment.tools.tools, mask, task)
+            started = EpisodeStarted(sid, environment.name, *about, lambda: environment.identity)
         if given.split is not None and given.index is not None:
             session.place = (given.split, given.index)
-        session.start(environment.episode(task, secrets), trace, started)
+        session.start(environment.episode(task, secrets), request.trace(), started)
 
     def _environment_named(self, name: str | None) -> ServedEnvironment:
         if name is None:

@@ -30,7 +30,10 @@ class LoopWatch:
 
     def __init__(self, environments: Mapping[str, type], tell: Callable[[LoopHeld], None]) -> None:
         self._tell = tell  # on the event loop
-        self._codes = {code: name for name, cls in environments.items() for code in _codes_of(cls)}
+        self._codes: dict[CodeType, str] = {}
+        for name, cls in environments.items():
+            for code in _codes_of(cls):
+                self._codes.setdefault(code, name)  # of environments that inherit it, the first
         self._known: set[str] = set()
         self._lags: deque[float] = deque(maxlen=SAMPLES)
         self._stopping = threading.Event()
