@@ -88,7 +88,10 @@ class Commands(click.Group):
             return super().invoke(ctx)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 110},
+)
 @click.version_option(package_name="ors-kit", prog_name="ors")
 def ors() -> None:
     """Create, serve, test and measure environments of the Open Reward Standard.

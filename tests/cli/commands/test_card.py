@@ -69,14 +69,19 @@ def test_every_lie_is_one_line(readme: Path) -> None:
     done = card(readme, "--check")
     assert done.code == 1
     assert done.out.splitlines() == [
-        "README.md: the first lines are not the docstring of the environment",
-        "README.md: 'It has 5,000 tasks.' is no row of the card: write your own text outside of it",
-        "README.md: Tasks: 'train' is '3', but the card says '300'",
-        "README.md: Tools: 'burn' does not exist",
-        "README.md: Tools: 'climb' is missing",
-        "README.md: Rewards: 'total' is '0 to 2', but the card says '0 to 1'",
-        "README.md: the section 'Needs' is missing",
-        "README.md: the section 'Wants' does not apply",
+        f"README.md: {lie}"
+        for lie in (
+            "not true: Has many books.",
+            "not true: | train | 300 |",
+            "not true: | burn | Burn it. |",
+            "not true: | total | 0 to 1 |",
+            "not true: It has 5,000 tasks.",
+            "not true: ### Wants",
+            "missing: Has books.",
+            "missing: | train | 3 |",
+            "missing: | climb | Climb up. (some tasks) |",
+            "missing: ### Needs",
+        )
     ]
     assert readme.read_text() == text
 

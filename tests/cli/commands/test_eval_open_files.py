@@ -35,26 +35,12 @@ class Crowd(Environment):
 """
 
 AGENTS = """
-import asyncio
 from ors.client import ToolInvocation
 from ors.rollouts import AgentMessage
 
 class Solver:
     async def reply(self, conversation, tools):
         return AgentMessage(calls=(ToolInvocation("solve", {}, "call_1"),))
-
-class Greedy(Solver):
-    '''Has all files of the process open for a while, more than once.'''
-
-    async def reply(self, conversation, tools):
-        if conversation.task.index % 50 == 0:
-            taken = []
-            try:
-                while True:
-                    taken.append(open("agents.py"))
-            except OSError:
-                asyncio.get_running_loop().call_later(0.5, lambda: [file.close() for file in taken])
-        return await super().reply(conversation, tools)
 """
 
 
@@ -84,10 +70,3 @@ def test_under_a_hard_limit_of_open_files_fewer_episodes_run_at_once(tmp_path: P
     assert "outcomes: scored 300" in done.out
     said = "Warning: 300 concurrent episodes need more open files than the limit of 128: playing "
     assert said in done.err
-
-
-def test_a_run_waits_while_no_file_can_be_opened(tmp_path: Path) -> None:
-    done = limited(tmp_path, "-n 128", "--model", "agents:Greedy", "--concurrency", "10")
-    assert done.code == 0, done.err
-    assert "outcomes: scored 300" in done.out
-    assert "Warning: too many open files; waiting for some to close" in done.err

@@ -16,7 +16,7 @@ import click
 
 from ors import JSONObject, ToolSpec
 from ors.cli.errors import WrongUsage, wrong_usage
-from ors.cli.options.shared import JSON, WHERE, Command, api_key, as_json, environment
+from ors.cli.options.shared import COUNT, JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.targets.connect import PATIENCE, greet, known_name
 from ors.cli.targets.process import served
@@ -162,19 +162,14 @@ async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index
     ],
 )
 @WHERE
-@click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=5, show_default=True, help="Time to measure for."
-)
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=5, help="Time to measure for.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 100_000),
     default=8,
-    show_default=True,
     help="Concurrent episodes.",
 )
-@click.option(
-    "--calls", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum calls per episode."
-)
+@click.option("--calls", type=COUNT, default=10, help="Maximum calls per episode.")
 @click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
 @click.option("--input", "given", type=JSON, help="Input of the tool.  [default: generated from its schema]")
 @environment

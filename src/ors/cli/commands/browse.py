@@ -15,7 +15,7 @@ import uvicorn
 
 from ors.cli.errors import wrong_usage
 from ors.cli.options.listening import listener
-from ors.cli.options.shared import WHERE, Command, api_key
+from ors.cli.options.shared import PORT, WHERE, Command, api_key
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ASGITransport, Transport, http_transport
 from ors.inspector import InspectorProxy, RunFolder
@@ -34,10 +34,9 @@ def page_flags(command: F) -> F:
     command = click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")(command)
     return click.option(
         "--port",
-        type=click.IntRange(0, 65535),
+        type=PORT,
         default=0,
         help="Local port of the page; 0 picks a free one.",
-        show_default=True,
     )(command)
 
 

@@ -11,7 +11,17 @@ import click
 
 from ors import Environment, Limits, Server, conformance, quality
 from ors.cli.errors import Unreachable, WrongUsage, report_stream
-from ors.cli.options.shared import TARGET, WHERE, Command, api_key, as_json, environment, secrets, traceback
+from ors.cli.options.shared import (
+    COUNT,
+    TARGET,
+    WHERE,
+    Command,
+    api_key,
+    as_json,
+    environment,
+    secrets,
+    traceback,
+)
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
@@ -127,37 +137,28 @@ def _show(progress: str) -> None:
     ],
 )
 @WHERE
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=5, show_default=True, help="Tasks to open per split."
-)
-@click.option(
-    "--steps", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum calls per episode."
-)
-@click.option(
-    "--repeat", type=click.IntRange(min=1), default=3, show_default=True, help="Episodes to compare per task."
-)
+@click.option("--limit", type=COUNT, default=5, help="Tasks to open per split.")
+@click.option("--steps", type=COUNT, default=10, help="Maximum calls per episode.")
+@click.option("--repeat", type=COUNT, default=3, help="Episodes to compare per task.")
 @click.option(
     "--episodes",
     type=click.IntRange(min=20),
     default=50,
-    show_default=True,
     help="Episodes to measure memory over.",
 )
 @click.option(
     "--max-episodes",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=300,
-    show_default=True,
     help="Maximum episodes in total.",
 )
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1),
     default=60,
-    show_default=True,
     help="Time limit in seconds of each listing, setup, prompt and call.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--seed", type=int, default=0, help="Random seed.")
 @click.option("--strict", is_flag=True, help="Treat warnings as faults.")
 @environment
 @secrets

@@ -14,11 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors._identity import Identity
 from ors.cli.errors import INTERRUPTED, Unreachable, WrongUsage, shown_path
-from ors.cli.evaluation.plan import EvalPlan, agent_of
-from ors.cli.evaluation.process import affordable, stopped_by_signals
+from ors.cli.evaluation.plan import EvalPlan, TaskChoice, agent_of
 from ors.cli.evaluation.report import print_report, report_json, verdict
-from ors.cli.evaluation.run import EvalRun
-from ors.cli.evaluation.task_choice import TaskChoice
+from ors.cli.evaluation.run import EvalRun, affordable, stopped_by_signals
 from ors.cli.options.evaluation import eval_flags, rules_of
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json

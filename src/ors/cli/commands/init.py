@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
@@ -25,12 +25,10 @@ from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import chosen, connected
 
 TEMPLATES = ("basic", "game", "sandbox")
-TAKEN_CLASSES = frozenset(
-    {
-        *("Bash", "Blocks", "Environment", "Field", "Files", "Path", "SandboxEnvironment", "SandboxLimit"),
-        *("SandboxSpec", "Submit", "Task", "TextBlock", "ToolError", "ToolOutput"),
-    }
-)
+TAKEN_CLASSES = {
+    *("Bash", "Blocks", "Environment", "Field", "Files", "Path", "SandboxEnvironment", "SandboxLimit"),
+    *("SandboxSpec", "Submit", "Task", "TextBlock", "ToolError", "ToolOutput"),
+}
 """Names that the templates already use."""
 WHEELS = "wheels"
 """Where a new package has wheels that no index has."""
@@ -58,7 +56,6 @@ class Names:
     "--template",
     type=click.Choice(TEMPLATES),
     default="basic",
-    show_default=True,
     help="basic: one question and answer. game: many turns. sandbox: files and programs.",
 )
 @as_json
@@ -71,7 +68,9 @@ def init(name: Path, template: str, as_json: bool) -> None:
     if name.exists() and (not name.is_dir() or any(name.iterdir())):
         raise WrongUsage(f"{name} already exists; nothing was changed")
     written = _write(name, names, template)
-    _write_card(name)
+    # In another process, since the package may have the name of a module that is loaded here.
+    command = [sys.executable, "-m", "ors", "card", str(name), "--readme", str(name / "README.md")]
+    subprocess.run(command, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
     if as_json:
         print_json({"folder": str(name), "class": names.cls, "files": written})
         return
@@ -110,12 +109,6 @@ def _write(folder: Path, names: Names, template: str) -> list[str]:
     return sorted(written)
 
 
-def _write_card(folder: Path) -> None:
-    # In another process, since the package may have the name of a module that is loaded here.
-    command = [sys.executable, "-m", "ors", "card", str(folder), "--readme", str(folder / "README.md")]
-    subprocess.run(command, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, check=False)
-
-
 def _files(folder: Traversable, at: str = "") -> dict[str, str]:
     found: dict[str, str] = {}
     for entry in folder.iterdir():
@@ -138,9 +131,8 @@ def local_origin() -> str | None:
 
 BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"
 PACKAGE = "Package"
-_ROW = re.compile(r"\|(.*?)(?<!\\)\|(.*)\|")
-Sections = Mapping[str, Mapping[str, str | None]]
-"""By title: names, each with what is said of it; None if that is not known."""
+UNKNOWN = "?"
+"""What the card says of a split whose tasks cannot be counted."""
 
 
 @click.command(
@@ -153,7 +145,6 @@ Sections = Mapping[str, Mapping[str, str | None]]
     "--readme",
     type=click.Path(dir_okay=False, path_type=Path),
     default="README.md",
-    show_default=True,
     help="The file with the card.",
 )
 @click.option("--check", is_flag=True, help="Change nothing: exit with 1 if the card says what is not true.")
@@ -175,7 +166,7 @@ def card(where: str, env: str | None, readme: Path, check: bool, api_key: str | 
         gap = "" if old or before.endswith("\n\n") else "\n"
         readme.write_text("".join([before, gap, _card(told), after]), encoding="utf-8")
         return
-    lies = list(_lies(old, told)) if old else [f"there is no card of {source.name}: `ors card` writes it"]
+    lies = _lies(old, told) if old else [f"there is no card of {source.name}: `ors card` writes it"]
     for lie in lies:
         click.echo(clean(f"{shown_path(readme)}: {lie}"))
     if lies:
@@ -193,16 +184,18 @@ def _parts(text: str, name: str, readme: Path) -> tuple[str, str, str]:
     return text[:begin], text[begin : end + len(END)], text[end + len(END) :]
 
 
-def _sections(told: Mapping[str, Any]) -> Sections:
+def _sections(told: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """By title: names, each with what is said of it."""
     bounds, needs, package = told["reward_range"], told["needs"], {"licence": told["license"]}
     package["authors"] = ", ".join(told["authors"])
+    counts = {each["name"]: each.get("num_tasks") for each in told["splits"]}
     tools = [*told["tools"], *filter(None, [told["terminal_tool"]])]
     kinds = ((tools, ""), (told["task_tools"], " (some tasks)"))
     total = {"total": f"{bounds[0]:g} to {bounds[1]:g}"} if bounds else {}
     parameters = told.get("parameters", {}).get("schema", {}).get("properties", {})
     box = f"{(needs['memory'] or 0) / 2**20:g} MB, {'with' if needs['network'] else 'no'} network"
-    found: dict[str, dict[str, str | None]] = {
-        "Tasks": {each["name"]: _count(each.get("num_tasks")) for each in told["splits"]},
+    found: dict[str, dict[str, str]] = {
+        "Tasks": {name: UNKNOWN if count is None else str(count) for name, count in counts.items()},
         "Tools": {each["name"]: (each["description"] or "") + kind for all, kind in kinds for each in all},
         "Rewards": {**total, **told["reward_components"]},
         "Parameters": {name: _parameter(schema) for name, schema in parameters.items()},
@@ -215,70 +208,35 @@ def _sections(told: Mapping[str, Any]) -> Sections:
     return {title: rows for title, rows in found.items() if rows}
 
 
-def _count(tasks: int | None) -> str | None:
-    return None if tasks is None else str(tasks)
-
-
 def _parameter(schema: Mapping[str, Any]) -> str:
     default = f"{schema['default']!r} by default" if "default" in schema else "required"
     return ". ".join(filter(None, [default, schema.get("description")]))
 
 
 def _card(told: Mapping[str, Any]) -> str:
-    lines = [BEGIN.format(told["name"]), *_prose(told)]
+    prose = [re.sub(r"^(?=[#|<])", r"\\", line) for line in told["description"].splitlines()]
+    lines = [BEGIN.format(told["name"]), *prose]
     for title, rows in _sections(told).items():
-        table = (f"| {_cell(name)} | {'?' if text is None else _cell(text)} |" for name, text in rows.items())
+        table = (f"| {_cell(name)} | {_cell(text)} |" for name, text in rows.items())
         lines += ["", f"### {title}", "", "| | |", "|---|---|", *table]
     return "\n".join([*lines, "", END])
-
-
-def _prose(told: Mapping[str, Any]) -> list[str]:
-    return [re.sub(r"^(?=[#|<])", r"\\", line) for line in told["description"].splitlines()]
 
 
 def _cell(text: str) -> str:
     return " ".join(clean(text).split()).replace("|", r"\|")
 
 
-def _lies(card: str, told: Mapping[str, Any]) -> Iterator[str]:
-    """What a card says that is not true, one line each."""
-    prose, found, strange = _read(card.splitlines()[1:-1])
-    if prose != " ".join(_prose(told)).split():
-        yield "the first lines are not the docstring of the environment"
-    yield from (f"{line!r} is no row of the card: write your own text outside of it" for line in strange)
-    true = _sections(told)
-    for title in dict.fromkeys([*true, *found]):
-        if title == PACKAGE and told["version"] is None:
-            continue  # it is not installed here, so nobody knows
-        if title not in found:
-            yield f"the section {title!r} is missing"
-        elif title not in true:
-            yield f"the section {title!r} does not apply"
-        else:
-            rows = {_cell(name): text for name, text in true[title].items()}
-            yield from (f"{title}: {lie}" for lie in _wrong(found[title], rows))
+def _lies(card: str, told: Mapping[str, Any]) -> list[str]:
+    """What a card says that is not true, and what it does not say, one line each."""
+    if told["version"] is None:  # it is not installed here, so nobody knows of its package
+        card = card.partition(f"### {PACKAGE}")[0]
+    said, true = _lines(card), _lines(_card(told))
+    unknown = tuple(line.removesuffix(f"{UNKNOWN} |") for line in true if line.endswith(f"| {UNKNOWN} |"))
+    lies = [f"not true: {line}" for line in said if line not in true and not line.startswith(unknown)]
+    return lies + [f"missing: {line}" for line in true if line not in said and not line.startswith(unknown)]
 
 
-def _wrong(said: Sequence[tuple[str, str]], true: Mapping[str, str | None]) -> Iterator[str]:
-    for name, text in said:
-        if name not in true:
-            yield f"{name!r} does not exist"
-        elif (right := true[name]) is not None and text != _cell(right):
-            yield f"{name!r} is {_cell(right)!r}, but the card says {text!r}"
-    yield from (f"{name!r} is missing" for name in true.keys() - {name for name, _ in said})
-
-
-def _read(lines: Sequence[str]) -> tuple[list[str], dict[str, list[tuple[str, str]]], list[str]]:
-    """The words before the first section, the rows of each section, and lines that are neither."""
-    words, strange, rows = [], [], None
-    found: dict[str, list[tuple[str, str]]] = {}
-    for line in map(str.strip, lines):
-        if line.startswith("### "):
-            rows = found.setdefault(line[4:].strip(), [])
-        elif rows is None:
-            words += line.split()
-        elif not (row := _ROW.fullmatch(line)):
-            strange += [line] if line else []
-        elif (name := row[1].strip()) and not re.fullmatch(":?-+:?", name):
-            rows.append((name, row[2].strip()))
-    return words, found, strange
+def _lines(card: str) -> list[str]:
+    """The lines of a card that say something, with single spaces: formatters align tables."""
+    lines = [" ".join(line.split()) for line in card.splitlines()]
+    return [line for line in lines if line.strip("|-: ") and not line.startswith("<!--")]

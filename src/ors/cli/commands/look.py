@@ -9,6 +9,8 @@ import click
 from ors import JSONObject, ToolSpec
 from ors.cli.errors import WrongUsage, clean, wrong_usage
 from ors.cli.options.shared import (
+    COUNT,
+    INDEX,
     JSON,
     TARGET,
     WHERE,
@@ -44,11 +46,9 @@ MOST_COLUMNS = 5
 @WHERE
 @environment
 @click.option("--split", metavar="NAME", help="Split to list.  [default: the first]")
-@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="Page to show.")
-@click.option(
-    "--page-size", type=click.IntRange(min=1), default=20, show_default=True, help="Tasks per page."
-)
-@click.option("--index", type=click.IntRange(min=0), help="Show this task in full.")
+@click.option("--page", type=COUNT, default=1, help="Page to show.")
+@click.option("--page-size", type=COUNT, default=20, help="Tasks per page.")
+@click.option("--index", type=INDEX, help="Show this task in full.")
 @api_key
 @as_json
 def tasks(
@@ -171,7 +171,7 @@ Tools = tuple[list[ToolSpec], TerminalToolSpec | None]
 @click.argument("tool", required=False)
 @environment
 @click.option("--split", metavar="NAME", help="Split of the task of --index.  [default: the first]")
-@click.option("--index", type=click.IntRange(min=0), help="Also list the tools that only this task has.")
+@click.option("--index", type=INDEX, help="Also list the tools that only this task has.")
 @api_key
 @as_json
 def tools(

@@ -17,7 +17,7 @@ from ors import Environment
 from ors._identity import Identity
 from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets, recorded_variant
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
-from ors.cli.evaluation.process import stopped_by_signals
+from ors.cli.evaluation.run import stopped_by_signals
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
@@ -48,9 +48,7 @@ MOST_LISTED = 10
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the new run.")
-@click.option(
-    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
-)
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Concurrent episodes.")
 @environment
 @secrets
 @api_key

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ors.cli.errors import WrongUsage, clean, shown_path
-from ors.cli.evaluation.task_choice import selected
+from ors.cli.evaluation.plan import selected
 from ors.cli.options.evaluation import POSITIVE
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
@@ -74,9 +74,7 @@ class Replayed:
     multiple=True,
     help="Differences to ignore, such as results that contain a time; repeatable.",
 )
-@click.option(
-    "--concurrency", type=click.IntRange(1, 1024), default=16, show_default=True, help="Concurrent episodes."
-)
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Concurrent episodes.")
 @click.option(
     "--max-seconds",
     type=POSITIVE,

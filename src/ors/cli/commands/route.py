@@ -12,9 +12,10 @@ import click
 from ors import Limits
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.listening import Listening, check_exposure, listener
-from ors.cli.options.ray import BOUNDS, connected
+from ors.cli.options.serving import BOUNDS
 from ors.cli.options.shared import Command, address_flags, api_key, as_json, log_flags, options
 from ors.cli.output import logging as logs
+from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer
 
@@ -35,7 +36,6 @@ from ors.cluster import RouterServer
     "--grace-seconds",
     type=click.FloatRange(0),
     default=10.0,
-    show_default=True,
     help="How long open streams may continue at shutdown; clients then reconnect elsewhere.",
 )
 @log_flags
@@ -105,10 +105,9 @@ def _url(word: str) -> str:
     "address",
     metavar="ADDRESS",
     default="auto",
-    show_default=True,
     help="Address of the Ray cluster.",
 )
-@click.option("--ray-namespace", default="ors", show_default=True, help="Name of the deployment.")
+@click.option("--ray-namespace", default="ors", help="Name of the deployment.")
 @click.option("--scale", type=BOUNDS, help="New number of hosts, or bounds for autoscaling.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Retire the hosts of this node. Repeatable.")
 @click.option("--undrain", multiple=True, metavar="NODE", help="Allow hosts on this node again. Repeatable.")
@@ -126,7 +125,7 @@ def hosts(
     NODE is a Ray node id, or its first characters. A host that is removed takes no new sessions and stops
     after its last one.
     """
-    with connected(address) as ray:
+    with ray_cluster(address) as ray:
         from ors.cluster.ray import directory
 
         try:

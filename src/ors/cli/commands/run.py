@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,9 @@ from typing import Any
 import click
 
 from ors import Limits
-from ors.cli.commands.serve import Serving, alone, by_others, serving_flags
+from ors.cli.commands.serve import Serving, serving_flags
 from ors.cli.errors import Unreachable, WrongUsage, clean
-from ors.cli.options.hosting import HostingFlags
-from ors.cli.options.listening import Access
-from ors.cli.options.serving import Inherited, Workers, check_processes
-from ors.cli.options.shared import TARGET, Command, given, options, typed
+from ors.cli.options.shared import TARGET, Command, HostingFlags, given, options, typed
 from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
 from ors.errors import ORSError
 from ors.openreward import Names
@@ -32,46 +30,10 @@ CHOOSE = (
 
 
 @dataclass(frozen=True)
-class Running(Serving):
-    sought: Sought
-
-    def started(self, server: Server, slot: int = 0) -> None:
-        if slot == 0:
-            server.extend(self._look_for_tasks, ())
-        else:  # the first worker says it for all
-            self.sought.stop()
-
-    def _look_for_tasks(self, app: App, environments: Mapping[str, ServedEnvironment]) -> None:
-        # Not by a request: another worker might get it, and only the one that lists tasks sees the paths.
-        task = asyncio.create_task(self._say_what_lacks(environments.values()))
-        app.tasks.add(task)
-        task.add_done_callback(app.tasks.discard)
-
-    async def _say_what_lacks(self, environments: Iterable[ServedEnvironment]) -> None:
-        for env in environments:
-            if lacks := await self._lacks(env):
-                click.echo(lacks, err=True)
-        self.sought.stop()
-
-    async def _lacks(self, env: ServedEnvironment) -> str:
-        """What to say of an environment without any task."""
-        try:
-            counts = [await env.num_tasks(split.name) for split in env.splits]
-        except ORSError as error:  # the banner and the log say what is wrong
-            hint = self.sought.hint(str(error))
-            return hint and f"{env.name}: {clean(str(error))}{hint}"
-        return "" if any(counts) else f"{env.name} has 0 tasks in all splits{self.sought.told()}"
-
-
-@dataclass(frozen=True)
 class Launcher:
     """Serves what a program would: options of the command line win over its arguments."""
 
-    serving: Running
-    inherited: Inherited
-    workers: Workers
-    limits: Limits
-    return_errors: str
+    serving: Serving
     launched: list[str] = field(default_factory=list)
 
     def __call__(self, classes: Sequence[Any], options: dict[str, Any], address: dict[str, Any]) -> None:
@@ -81,23 +43,55 @@ class Launcher:
         access = replace(flags, **{name: getattr(flags, name) or address[name] for name in file})
         keys = self.serving.keys or [*Keys(options["api_keys"]).by_name.values()]
         open_to_all = not (keys or access.insecure or is_loopback(address["host"]))
-        host = self.serving.host if given("host") or open_to_all else address["host"]
-        port = self.serving.port if given("port") else address["port"]
-        serving = replace(self.serving, host=host, port=port, access=access, keys=keys)
-        how = {**options, **serving.options(), "limits": self._limits(options["limits"])}
-        for name, value in (("return_errors", self.return_errors), ("slot", self.workers.slot)):
-            how[name] = value if given(name) else options[name]
+        serving = replace(
+            self.serving,
+            host=self.serving.host if given("host") or open_to_all else address["host"],
+            port=self.serving.port if given("port") else address["port"],
+            return_errors=_chosen("return_errors", self.serving.return_errors, options),
+            limits=self._limits(options["limits"]),
+            access=access,
+            keys=keys,
+        )
+        how = {**options, **serving.options(), "slot": _chosen("slot", serving.workers.slot, options)}
         how["observers"] = [*options["observers"], *how["observers"]]
         for name in ("cors_origins", "inspector"):
             how[name] = how[name] or options[name]
-        serving.check(how["return_errors"], alone=True)
-        alone(serving, self.inherited, classes, how)
+        serving.check(alone=True)
+        serving.serve(classes, how)
 
     def _limits(self, file: Limits) -> Limits:
-        return replace(
-            file,
-            **{each.name: getattr(self.limits, each.name) for each in fields(Limits) if given(each.name)},
-        )
+        chosen = [each.name for each in fields(Limits) if given(each.name)]
+        return replace(file, **{name: getattr(self.serving.limits, name) for name in chosen})
+
+
+def _chosen(name: str, value: Any, file: Mapping[str, Any]) -> Any:
+    return value if given(name) else file[name]
+
+
+def _tell_of_tasks(sought: Sought, server: Server, slot: int) -> None:
+    """Says at the start which environments have no tasks."""
+    if slot:  # the first worker says it for all
+        sought.stop()
+        return
+
+    def look(app: App, environments: Mapping[str, ServedEnvironment]) -> None:
+        # Not by a request: another worker might get it, and only the one that lists tasks sees the paths.
+        task = asyncio.create_task(_say_what_lacks(sought, environments.values()))
+        app.tasks.add(task)
+        task.add_done_callback(app.tasks.discard)
+
+    server.extend(look, ())
+
+
+async def _say_what_lacks(sought: Sought, environments: Iterable[ServedEnvironment]) -> None:
+    for env in environments:
+        try:
+            if not any([await env.num_tasks(split.name) for split in env.splits]):
+                click.echo(f"{env.name} has 0 tasks in all splits{sought.told()}", err=True)
+        except ORSError as error:  # without a hint, the banner and the log say what is wrong
+            if hint := sought.hint(str(error)):
+                click.echo(f"{env.name}: {clean(str(error))}{hint}", err=True)
+    sought.stop()
 
 
 @click.command(
@@ -127,7 +121,7 @@ def run(
     data: str | None,
     openreward: str | None,
     hosting: HostingFlags,
-    **options: Any,
+    serving: Serving,
 ) -> None:
     """Run a file written for openreward or ors-sdk, as `python FILE` would, and serve what it serves.
 
@@ -135,9 +129,9 @@ def run(
     """
     if openreward is None and find_spec("openreward") is not None:
         raise WrongUsage(CHOOSE)
-    options["inherited"].take()
+    serving = serving.prepared([program])
     if data is not None and not has_data(data):
-        raise click.exceptions.Exit(with_data(data, options["access"].api_key))
+        raise click.exceptions.Exit(with_data(data, serving.secrets))
     code = Program(program, is_module, arguments, Sought())
     if openreward == "installed":
         _refuse_flags()
@@ -145,7 +139,13 @@ def run(
         return
     Names().install()
     AsyncOpenReward.hosting = hosting.hosting(Path(DATA) if Path(DATA).is_dir() else None)
-    _serve(code, **options)
+    serving.delegate()
+    launcher = Launcher(replace(serving, on_start=partial(_tell_of_tasks, code.sought)))
+    LAUNCH.set(launcher)
+    code.sought.start()
+    code.run()
+    if not launcher.launched:
+        raise Unreachable(f"{code.name} has ended without calling run() of a Server")
 
 
 def _refuse_flags() -> None:
@@ -154,29 +154,3 @@ def _refuse_flags() -> None:
         if typed(name):
             flag = name.replace("reloading", "reload").replace("as_json", "json").replace("_", "-")
             raise WrongUsage(f"--{flag} has no effect on the real openreward: remove it")
-
-
-def _serve(
-    code: Program,
-    host: str,
-    port: int,
-    reloading: bool,
-    return_errors: str,
-    inherited: Inherited,
-    workers: Workers,
-    access: Access,
-    limits: Limits,
-    **shown: Any,
-) -> None:
-    check_processes(workers, reloading)
-    access.check_certificate()
-    keys = access.all_keys(inherited.keys)
-    serving = Running([code.name], (), host, port, access, keys, sought=code.sought, **shown)
-    serving.check(return_errors, alone=not workers.supervised)
-    by_others(serving, inherited, workers, limits, reloading)
-    launcher = Launcher(serving, inherited, workers, limits, return_errors)
-    LAUNCH.set(launcher)
-    code.sought.start()
-    code.run()
-    if not launcher.launched:
-        raise Unreachable(f"{code.name} has ended without calling run() of a Server")

@@ -6,9 +6,8 @@ from pathlib import Path
 import click
 
 from ors import Limits
-from ors.cli.options.hosting import HostingFlags
 from ors.cli.options.listening import Access, check_exposure, listener
-from ors.cli.options.shared import Command, address_flags, log_flags, options
+from ors.cli.options.shared import COUNT, Command, HostingFlags, address_flags, log_flags, options
 from ors.cli.output import logging as logs
 
 ADVICE = "Programs that use openreward find it by OPENREWARD_SESSION_URL={url}"
@@ -29,9 +28,8 @@ PING_SECONDS = 5.0
 @click.option(
     "--sandboxes",
     "most",
-    type=click.IntRange(1),
+    type=COUNT,
     default=64,
-    show_default=True,
     help="Maximum concurrent sandboxes; beyond it, 429.",
 )
 @log_flags

@@ -1,4 +1,4 @@
-"""`ors serve`: serves environments over HTTP until Ctrl-C."""
+"""`ors serve`: serves environments over HTTP until Ctrl-C. `ors run` shares its options and how it serves."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,33 +15,30 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ors import Environment, Limits, Server
-from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.listening import Access, check_exposure, in_words
-from ors.cli.options.listening import listener as listening
-from ors.cli.options.ray import OnRay
-from ors.cli.options.serving import Inherited, Workers, check_together, limit_flags
-from ors.cli.options.shared import (
-    TARGET,
-    Command,
-    ImageFlags,
-    address_flags,
-    as_json,
-    given,
-    log_flags,
-    options,
+from ors.cli.errors import Unreachable, WrongUsage, one_line
+from ors.cli.options import shared
+from ors.cli.options.listening import Access, check_exposure, in_words, listener
+from ors.cli.options.serving import (
+    NOTHING,
+    Inherited,
+    OnRay,
+    Workers,
+    check_processes,
+    check_ray,
+    limit_flags,
 )
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
+from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.process import started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cli.targets.variants import given_settings, parameters
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
-from ors.server.process.system import Lifeline, leave
+from ors.server.process.system import leave
 
 if TYPE_CHECKING:
     from ors.recording import SessionRecorder
-    from ors.server.process.runner import Runner
 
 RELOAD_LAST_SECONDS = 30.0
 """Extra time to stop, after grace period and teardowns, before a server is killed."""
@@ -53,86 +50,165 @@ SHOWS_SOURCE = (
 
 @dataclass(frozen=True)
 class Serving:
-    targets: Sequence[str]
-    names: Sequence[str]
+    """The options that `ors serve` and `ors run` share."""
+
     host: str
     port: int
-    access: Access
-    keys: Sequence[ApiKey]
+    reloading: bool
+    return_errors: str
     log_level: str
     log_json: bool
     as_json: bool
     record: Path | None
     record_private: bool
+    access: Access
+    workers: Workers
+    limits: Limits
+    inherited: Inherited = NOTHING
+    served: Sequence[str] = ()
+    variants: Sequence[str] = ()
+    """NAME:TARGET, as `--as` gives them."""
+    keys: Sequence[ApiKey] = ()
+    on_start: Callable[[Server, int], object] = lambda server, slot: None
+    """Called when a server of this process listens, with its slot among the workers."""
+
+    def prepared(
+        self, targets: Sequence[str], names: Sequence[str] = (), *, on_ray: bool = False
+    ) -> "Serving":
+        """Checks the options, and takes over what a parent passes on."""
+        inherited = Inherited.taken()
+        check_processes(self.workers, self.reloading, on_ray=on_ray)
+        self.access.check_certificate()
+        keys = self.access.all_keys(inherited.keys)
+        ready = replace(self, inherited=inherited, keys=keys, served=targets, variants=names)
+        ready.check(alone=not (self.workers.supervised or on_ray))
+        return ready
 
     @property
-    def roots(self) -> list[Path]:
-        return roots([*self.targets, *(each.partition(":")[2] for each in self.names)])
+    def secrets(self) -> Sequence[str]:
+        """Keys that child processes would otherwise not have."""
+        return self.access.api_key or self.inherited.keys
 
     @property
     def private(self) -> bool:
         return is_loopback(self.host) and not self.access.insecure
 
-    def check(self, return_errors: str, *, alone: bool) -> None:
-        """Checks that the options fit together; `alone`: in this process only."""
+    def check(self, *, alone: bool) -> None:
+        """Checks what depends on the address; `alone`: in this process only."""
         if self.record_private and self.record is None:
             raise WrongUsage("--record-private needs --record FOLDER")
         check_exposure(self.host, bool(self.keys or self.access.insecure), "Set a key in ORS_API_KEYS")
-        if return_errors == "line" and not (self.private and alone):
+        if self.return_errors == "line" and not (self.private and alone):
             raise WrongUsage(SHOWS_SOURCE)
 
-    def runner(self, classes: Sequence[type[Environment]], server: Server) -> "Runner":
-        """The server, which prints its address when it has started."""
+    def delegate(self) -> None:
+        """Lets child processes serve, and ends the command; returns if this process serves."""
+        inherited = self.inherited
+        if self.reloading and inherited.listener is None:
+            raise click.exceptions.Exit(self._reload())
+        if self.workers.supervised and inherited.worker is None and inherited.listener is None:
+            self.recorders()  # if it cannot record, this says so once, and not every worker
+            raise click.exceptions.Exit(self._supervise())
+        for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
+            signal.signal(number, lambda number, frame: leave())
+
+    def _reload(self) -> int:
+        if os.name != "posix":
+            raise WrongUsage("--reload needs a POSIX system")
+        limits = self.limits
+        ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
+        listen = partial(listener, self.host)
+        return supervise(self._roots(), listen, self.port, self.secrets, ending_seconds)
+
+    def _supervise(self) -> int:
+        from ors.cluster.link.handover import listeners
+        from ors.cluster.local.supervisor import Supervisor
+
+        with in_words(self.host, self.port):
+            sockets = listeners(self.host, self.port, self.workers.workers)
+
+        def start(config: WorkerConfig) -> subprocess.Popen[bytes]:
+            # Only the supervisor writes to standard output.
+            variables, descriptors = {VARIABLE: config.text()}, config.descriptors
+            return started(variables, descriptors, self.secrets, subprocess.DEVNULL)
+
+        def say(line: str) -> None:
+            lines.write(json.dumps({"message": line}) if self.log_json else line)
+
+        def announce(url: str, names: Sequence[str]) -> None:
+            self.announce([url], names)
+
+        # These lines never block the supervisor.
+        with closing(logs.TextLines(sys.stderr.fileno())) as lines:
+            return Supervisor(start, sockets, self.workers.policy(self.limits), announce, say).run()
+
+    def _roots(self) -> list[Path]:
+        return roots([*self.served, *(each.partition(":")[2] for each in self.variants)])
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of `Server`."""
+        return {
+            "api_keys": self.keys,
+            "cors_origins": self.access.cors_origin,
+            "inspector": self.access.inspector,
+            "limits": self.limits,
+            "observers": self.recorders(),
+            "return_errors": self.return_errors,
+        }
+
+    def recorders(self) -> "list[SessionRecorder]":
+        if self.record is None:
+            return []
+        from ors.recording import REWARD, SessionRecorder
+        from ors.rollouts.records import RunError, RunInfo
+
+        config = {"command": "serve", "targets": list(self.served), "reward": REWARD}
+        variant = {"settings": list(given_settings()), "names": list(self.variants)}
+        config |= {name: value for name, value in variant.items() if value}
+        info = RunInfo.gathered(config, kind="sessions", target=self._roots()[0])
+        try:
+            return [SessionRecorder(self.record, info, keep_private=self.record_private)]
+        except RunError as error:
+            raise WrongUsage(str(error)) from None
+        except OSError as error:
+            raise Unreachable(f"Cannot record to {self.record}: {error.strerror}") from None
+
+    def serve(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> None:
+        """Serves in this process, as one of several workers or alone, until it is told to stop."""
+        if self.inherited.worker is not None:
+            del how["slot"]  # the supervisor has given it one
+        server = self._built(classes, how)
+        access: dict[str, Any] = {"insecure": self.access.insecure, **self.access.certificate}
+        if self.inherited.worker is not None:
+            self._work(server, self.inherited.worker, access)
+            return
         names = [cls.name().lower() for cls in classes]
 
-        def started(url: str) -> None:
+        def listening(url: str) -> None:
             self.announce([url], names)
-            self.started(server)
+            self.on_start(server, 0)
 
-        return server.runner(
-            self.host,
-            self.port,
-            insecure=self.access.insecure,
-            on_start=started,
-            **self.access.certificate,
-        )
-
-    def started(self, server: Server, slot: int = 0) -> None:
-        """Called when a server of this process listens; `slot` tells workers apart."""
-
-    def run(self, runner: "Runner", inherited: Inherited) -> None:
-        """Serves until it is told to stop, on the inherited socket if there is one."""
-        listener = inherited.listener or listening(self.host, self.port)
-        if inherited.line is not None:
-            inherited.line.end = runner.orphaned
-        with self._logging():
-            runner.run(sockets=[listener])
+        runner = server.runner(self.host, self.port, on_start=listening, **access)
+        socket = self.inherited.listener or listener(self.host, self.port)
+        if self.inherited.lifeline is not None:
+            self.inherited.lifeline.end = runner.orphaned
+        with self.logging():
+            runner.run(sockets=[socket])
             runner.leave()
 
-    def work(self, server: Server, worker_config: WorkerConfig, lifeline: Lifeline) -> None:
+    def _work(self, server: Server, config: WorkerConfig, access: dict[str, Any]) -> None:
         from ors.cluster.local.worker import Worker
 
-        worker = Worker(
-            server,
-            self.host,
-            worker_config,
-            lifeline,
-            on_start=lambda url: self.started(server, worker_config.slot),
-            insecure=self.access.insecure,
-            **self.access.certificate,
-        )
-        with self._logging():
+        def listening(url: str) -> None:
+            self.on_start(server, config.slot)
+
+        line = self.inherited.lifeline
+        assert line is not None
+        worker = Worker(server, self.host, config, line, on_start=listening, **access)
+        with self.logging():
             worker.run()
 
-    def deploy(
-        self, on_ray: OnRay, classes: Sequence[type[Environment]], drain_seconds: float, how: dict[str, Any]
-    ) -> None:
-        names = [cls.name().lower() for cls in classes]
-        how = {"host": self.host, "port": self.port, "insecure": self.access.insecure, **how}
-        with self._logging():
-            on_ray.serve(classes, lambda urls: self.announce(urls, names), drain_seconds=drain_seconds, **how)
-
-    def built(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> Server:
+    def _built(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> Server:
         """Builds the server. What it records, its inspector shows."""
         server = built(classes, **how)
         if self.record is not None:
@@ -143,90 +219,61 @@ class Serving:
             server.show_runs(RunsApi(self.record))
         return server
 
-    def options(self) -> dict[str, Any]:
-        access = {"inspector": self.access.inspector, "cors_origins": self.access.cors_origin}
-        return {**access, "api_keys": self.keys, "observers": self.recorders()}
-
-    def recorders(self) -> "list[SessionRecorder]":
-        if self.record is None:
-            return []
-        from ors.recording import REWARD, SessionRecorder
-        from ors.rollouts.records import RunError, RunInfo
-
-        config = {"command": "serve", "targets": list(self.targets), "reward": REWARD}
-        variant = {"settings": list(given_settings()), "names": list(self.names)}
-        config |= {name: value for name, value in variant.items() if value}
-        info = RunInfo.gathered(config, kind="sessions", target=self.roots[0])
-        try:
-            return [SessionRecorder(self.record, info, keep_private=self.record_private)]
-        except RunError as error:
-            raise WrongUsage(str(error)) from None
-        except OSError as error:
-            raise Unreachable(f"Cannot record to {self.record}: {error.strerror}") from None
-
     @contextmanager
-    def _logging(self) -> Iterator[None]:
-        lines = logs.configure(self.log_level, self.log_json)
-        try:
+    def logging(self) -> Iterator[None]:
+        with closing(logs.configure(self.log_level, self.log_json)):
             yield
-        finally:
-            lines.close()
 
     def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
         inspector = self.access.inspector
+        recording = f"Recording sessions to {self.record} (reward: the sum of all steps)"
         banner = Banner(
             inspector=self.private if inspector is None else inspector,
             private=is_loopback(self.host),
             key=next((key.secret for key in self.keys), None),
-            notes=[f"Recording sessions to {self.record} (reward: the sum of all steps)"]
-            if self.record
-            else [],
+            notes=[recording] if self.record else [],
             as_json=self.as_json,
         )
         banner.show(urls, names)
 
 
 def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of `ors serve`, without those of Ray."""
-    for add in (
-        options("Workers", "workers", Workers),
-        limit_flags,
-        options("Access", "access", Access),
-        options("Inherited", "inherited", Inherited),
-        as_json,
-        click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
-        click.option(
-            "--record",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="FOLDER",
-            help="Record every session as an episode of a run in this folder.",
-        ),
-        click.option(
-            "--return-errors",
-            type=click.Choice(["none", "exception", "line", "stacktrace"]),
-            default="exception",
-            show_default=True,
-            help="What clients see of an exception: nothing, its message, also the line of your code that "
-            "raised it (loopback only), or the stack trace.",
-        ),
-        log_flags,
+    """The options of `ors serve` without those of Ray, passed to the command as one `serving`."""
+    return shared.stacked(
+        shared.address_flags,
         click.option(
             "--reload",
             "reloading",
             is_flag=True,
             help="Restart when a file changes. Running calls have --grace-seconds to finish.",
         ),
-        address_flags,
-    ):
-        command = add(command)
-    return command
+        shared.log_flags,
+        click.option(
+            "--return-errors",
+            type=click.Choice(["none", "exception", "line", "stacktrace"]),
+            default="exception",
+            help="What clients see of an exception: nothing, its message, also the line of your code that "
+            "raised it (loopback only), or the stack trace.",
+        ),
+        click.option(
+            "--record",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="FOLDER",
+            help="Record every session as an episode of a run in this folder.",
+        ),
+        click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
+        shared.as_json,
+        shared.options("Access", "access", Access),
+        limit_flags,
+        shared.options("Workers", "workers", Workers),
+    )(shared.gathered("serving", Serving)(command))
 
 
 @click.command(
-    cls=Command,
+    cls=shared.Command,
     examples=["ors serve adder", "ors serve adder/src/adder/environment.py:Adder --port 8000 --reload"],
 )
-@click.argument("targets", nargs=-1, type=TARGET, metavar="[TARGET]...")
+@click.argument("targets", nargs=-1, type=shared.TARGET, metavar="[TARGET]...")
 @parameters
 @click.option(
     "--as",
@@ -236,22 +283,14 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
     help="Serve the environment of TARGET as NAME, with parameters of its own. Repeatable.",
 )
 @serving_flags
-@options("Sandboxes", "images", ImageFlags)
-@options("Ray", "on_ray", OnRay)
+@shared.options("Sandboxes", "images", shared.ImageFlags)
+@shared.options("Ray", "on_ray", OnRay)
 def serve(
     targets: Sequence[str],
     names: Sequence[str],
-    host: str,
-    port: int,
-    reloading: bool,
-    return_errors: str,
-    inherited: Inherited,
-    workers: Workers,
+    serving: Serving,
+    images: shared.ImageFlags,
     on_ray: OnRay,
-    access: Access,
-    images: ImageFlags,
-    limits: Limits,
-    **shown: Any,
 ) -> None:
     """Serve environments over HTTP.
 
@@ -259,76 +298,60 @@ def serve(
     LIBRARY:NAME, as in gymnasium:CartPole-v1.
     Without :Class, all environments in it are served.
     """
-    inherited.take()
     images.tell()
     names = [each for each in names if each]
     if not targets and not names:
         raise WrongUsage("Give a TARGET, or --as NAME:TARGET")
-    check_together(on_ray, workers, access, reloading)
-    access.check_certificate()
-    host = "" if on_ray.ray is not None and not given("host") else host  # on Ray, each node's address
-    serving = Serving(targets, names, host, port, access, access.all_keys(inherited.keys), **shown)
-    serving.check(return_errors, alone=not (workers.supervised or on_ray.ray))
+    check_ray(on_ray, serving.access)
+    if on_ray.ray is not None and not shared.given("host"):
+        serving = replace(serving, host="")  # the address of each node
+    serving = serving.prepared(targets, names, on_ray=on_ray.ray is not None)
     if on_ray.ray is None:
-        by_others(serving, inherited, workers, limits, reloading)
-    how = {**serving.options(), "limits": limits, "return_errors": return_errors}
-    classes = environments(serving.targets, names=serving.names)
-    if on_ray.ray is not None:
-        serving.deploy(on_ray, classes, workers.drain_seconds, how)
+        serving.delegate()
+    options = serving.options()
+    classes = environments(targets, names=names)
+    if on_ray.ray is None:
+        serving.serve(classes, {"slot": serving.workers.slot, **options})
     else:
-        alone(serving, inherited, classes, {"slot": workers.slot, **how})
+        with serving.logging(), ray_cluster(on_ray.ray) as ray:
+            _serve_on_ray(ray, on_ray, serving, classes, options)
 
 
-def by_others(
-    serving: Serving, inherited: Inherited, workers: Workers, limits: Limits, reloading: bool
+def _serve_on_ray(
+    ray: Any, on_ray: OnRay, serving: Serving, classes: Sequence[type[Environment]], options: dict[str, Any]
 ) -> None:
-    """Lets child processes serve, and ends the command; returns if this process serves."""
-    if reloading and inherited.fd is None:
-        raise click.exceptions.Exit(_reload(serving, limits))
-    if workers.supervised and not inherited.is_child:
-        serving.recorders()  # if it cannot record, this says so once, and not every worker
-        raise click.exceptions.Exit(_supervise(serving, workers, limits))
-    for number in (signal.SIGINT, signal.SIGTERM):  # until the server sets its own handlers
-        signal.signal(number, lambda number, frame: leave())
+    """Runs hosts in the cluster until a signal arrives."""
+    from ors.cluster.ray import NamespaceInUse, deploy
 
-
-def alone(
-    serving: Serving, inherited: Inherited, classes: Sequence[type[Environment]], how: dict[str, Any]
-) -> None:
-    """Serves in this process, as one of several workers or alone."""
-    if inherited.worker_config is not None and inherited.line is not None:
-        del how["slot"]  # the supervisor has given it one
-        serving.work(serving.built(classes, how), inherited.worker_config, inherited.line)
-    else:
-        serving.run(serving.runner(classes, serving.built(classes, how)), inherited)
-
-
-def _supervise(serving: Serving, workers: Workers, limits: Limits) -> int:
-    from ors.cluster.link.handover import listeners
-    from ors.cluster.local.supervisor import Supervisor
-
-    with in_words(serving.host, serving.port):
-        sockets = listeners(serving.host, serving.port, workers.workers)
-
-    def start(worker_config: WorkerConfig) -> subprocess.Popen[bytes]:
-        variables, keys = {VARIABLE: worker_config.text()}, serving.access.api_key
-        # Only the supervisor writes to standard output.
-        return started(variables, worker_config.descriptors, keys, subprocess.DEVNULL)
-
-    lines = logs.TextLines(sys.stderr.fileno())  # never blocks the supervisor
-
-    def say(line: str) -> None:
-        lines.write(json.dumps({"message": line}) if serving.log_json else line)
-
-    policy = workers.policy(limits)
-    supervisor = Supervisor(start, sockets, policy, lambda url, names: serving.announce([url], names), say)
-    with closing(lines):
-        return supervisor.run()
-
-
-def _reload(serving: Serving, limits: Limits) -> int:
-    if os.name != "posix":
-        raise WrongUsage("--reload needs a POSIX system")
-    ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
-    listen = partial(listening, serving.host)
-    return supervise(serving.roots, listen, serving.port, serving.access.api_key, ending_seconds)
+    for module in {cls.__module__ for cls in classes}:
+        # A TARGET may be a file that the hosts do not have, so the code is sent with the classes.
+        ray.cloudpickle.register_pickle_by_value(sys.modules[module])
+    least, most = on_ray.hosts
+    try:
+        deployment = deploy(
+            classes,
+            hosts=least,
+            min_hosts=least,
+            max_hosts=most,
+            sessions_per_host=on_ray.sessions_per_host,
+            routers=on_ray.routers,
+            num_cpus=on_ray.num_cpus,
+            num_gpus=on_ray.num_gpus,
+            resources=dict(on_ray.resource),
+            runtime_env=on_ray.runtime_env,
+            namespace=on_ray.ray_namespace,
+            host=serving.host,
+            port=serving.port,
+            insecure=serving.access.insecure,
+            drain_seconds=serving.workers.drain_seconds,
+            **options,
+        )
+    except NamespaceInUse:
+        used = f"This cluster already serves something as {on_ray.ray_namespace!r}"
+        raise WrongUsage(f"{used}: choose another --ray-namespace") from None
+    except (TypeError, ValueError) as error:
+        raise WrongUsage(f"Ray cannot start hosts with these options: {one_line(error)}") from error
+    except ray.exceptions.RayError as error:
+        *_, cause = [line.strip() for line in str(error).splitlines() if line.strip()] or [one_line(error)]
+        raise Unreachable(f"A host does not start: {cause}") from error  # Ray's text is a stack trace
+    deployment.run(lambda urls: serving.announce(urls, [cls.name().lower() for cls in classes]))

@@ -1,7 +1,8 @@
-"""The plan of an evaluation: everything that decides its episodes, as run.json keeps it; and its agent."""
+"""The plan of an evaluation, as run.json keeps it, with its tasks and its agent."""
 
 import asyncio
 import inspect
+import random
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,9 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from ors import Environment, JSONObject
 from ors.cli.errors import WrongUsage
-from ors.cli.evaluation.task_choice import TaskChoice
 from ors.cli.targets.connect import known_name
 from ors.cli.targets.resolve import as_url, environments
+from ors.client import AsyncEnvironment
 from ors.rollouts import Agent, EpisodeLimits, Rules, TaskRef
 from ors.rollouts.agents import Prices, resolve
 from ors.rollouts.agents.coding.table import CODING
@@ -27,6 +28,79 @@ LIMITS = EpisodeLimits(turns=100)
 """Limits of an episode of `ors eval`, unless others are given."""
 NOT_OFFERED = ("agent_name", "failed_reward", "parallel")
 """Rules that are no options: the model is the name, failures have no reward, and calls run in turn."""
+
+
+@dataclass(frozen=True)
+class TaskChoice:
+    """Which tasks of which splits are played."""
+
+    splits: tuple[str, ...] = ()
+    """Empty: the first split."""
+    indices: str | None = None
+    """Indices and slices, separated by commas; None: all tasks."""
+    sample: int | None = None
+    """This many random tasks of the chosen ones, in all splits together."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.indices is not None:
+            selected(self.indices, 0)  # reports a mistake before anything is started
+
+    async def tasks(self, env: AsyncEnvironment) -> list[TaskRef]:
+        """Lists the chosen tasks, in order.
+
+        Raises:
+            WrongUsage: a split or an index does not exist, or there is no task.
+        """
+        known = await env.list_splits()
+        found: list[TaskRef] = []
+        counts: dict[str, int] = {}
+        for split in self.splits or known[:1]:
+            if split not in known:
+                raise WrongUsage(f"There is no split {split!r}. Splits: {', '.join(known)}")
+            counts[split] = await env.num_tasks(split)
+            indices = self._of_split(split, counts[split])
+            found += [TaskRef(env.name, split, index) for index in indices]
+        if not found:
+            sizes = ", ".join(f"{split} has {count:,} tasks" for split, count in counts.items())
+            given = f"--tasks {self.indices} selects none" if self.indices else "There is no task to play"
+            raise WrongUsage(f"{given}: {sizes}, counted from 0")
+        return self._sampled(found)
+
+    def _of_split(self, split: str, count: int) -> Sequence[int]:
+        if self.indices is None:
+            return range(count)
+        found = selected(self.indices, count)
+        if outside := [index for index in found if not 0 <= index < count]:
+            raise WrongUsage(f"There is no task {outside[0]} in {split}, which has {count:,} tasks")
+        return found
+
+    def _sampled(self, tasks: list[TaskRef]) -> list[TaskRef]:
+        if self.sample is None or self.sample >= len(tasks):
+            return tasks
+        chosen = sorted(random.Random(self.seed).sample(range(len(tasks)), self.sample))
+        return [tasks[number] for number in chosen]
+
+
+def selected(text: str, count: int) -> list[int]:
+    """Reads indices and slices of `count` tasks, such as "0,3,7:9".
+
+    Raises:
+        WrongUsage: the text is neither.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        try:
+            bounds = [int(number) if number.strip() else None for number in part.split(":")]
+            if len(bounds) > 3 or (len(bounds) == 1 and bounds[0] is None):
+                raise ValueError
+            chosen = [bounds[0]] if len(bounds) == 1 else range(count)[slice(*bounds)]
+        except ValueError:
+            raise WrongUsage(
+                f"--tasks {text!r} is not valid: give indices like 0:100, 5 or 0,3,7:9"
+            ) from None
+        found |= dict.fromkeys(index for index in chosen if index is not None)
+    return list(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""EvalRun: plays the missing episodes of an evaluation."""
+"""EvalRun: plays the missing episodes of an evaluation; what the operating system does to it."""
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
-from contextlib import aclosing, nullcontext
+import signal
+import sys
+from collections.abc import Callable, Container, Coroutine, Mapping
+from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +13,6 @@ import click
 from ors._identity import Identity
 from ors.cli.errors import LONGEST_LINE, clean
 from ors.cli.evaluation.plan import EvalPlan
-from ors.cli.evaluation.process import append
 from ors.cli.evaluation.report import EvalTally, live_table
 from ors.cli.output.printing import shortened
 from ors.cli.output.runs import warn_of_skipped
@@ -105,10 +106,10 @@ class EvalRun:
                 tally.running = lambda: records.running
                 while not self.stopped and (record := await anext(records, None)) is not None:
                     try:
-                        await append(writer, record)
+                        writer.append(record)
                     except (TypeError, ValueError) as error:
                         record = _without_content(record, error)
-                        await append(writer, record)
+                        writer.append(record)
                     tally.add(record)
                     in_a_row = in_a_row + 1 if isinstance(record.outcome, Failed) else 0
                     self.stopped = _reason_to_stop(record.outcome, in_a_row) or _over(total, tally.usage)
@@ -177,3 +178,51 @@ def _played(
         text = f"Warning: {others:,} episodes of the run belong to tasks that are no longer chosen"
         click.echo(f"{text}: the environment has changed", err=True)
     return played
+
+
+PER_EPISODE = 3
+"""A connection to the server, one to the model, and one for a ping or a parallel call."""
+MOST_RESERVED = 96
+"""For everything else; of a low limit, a quarter."""
+
+
+def affordable(concurrency: int) -> int:
+    """How many episodes can run at once; raises the limit of open files first, as far as it can be."""
+    if sys.platform == "win32":
+        return concurrency
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_RESERVED + PER_EPISODE * concurrency
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return concurrency
+    with suppress(ValueError, OSError):  # some systems allow less than they say
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fits = max(1, (soft - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
+    if fits < concurrency:
+        text = f"{concurrency:,} concurrent episodes need more open files than the limit of {soft:,}"
+        click.echo(f"Warning: {text}: playing {fits:,} at once (to raise it: ulimit -n)", err=True)
+    return min(fits, concurrency)
+
+
+STOPPING = ("SIGTERM", "SIGHUP")
+"""Windows has no SIGHUP."""
+
+
+async def stopped_by_signals(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it.
+
+    Raises:
+        CancelledError: it was cancelled.
+    """
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for name in STOPPING:
+        number = getattr(signal, name, None)
+        # `nohup` ignores SIGHUP, and that must stay.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            with suppress(NotImplementedError):  # Windows
+                loop.add_signal_handler(number, task.cancel)
+    await task

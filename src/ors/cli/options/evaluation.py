@@ -1,6 +1,9 @@
 """Options of `ors eval`."""
 
-from collections.abc import Container, Mapping
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
@@ -9,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from ors.cli.evaluation.plan import LIMITS, NOT_OFFERED, EvalPlan
-from ors.cli.options.shared import JSON, F, Flags, add_flags, field_docs
+from ors.cli.options.shared import COUNT, INDEX, JSON, stacked, under
 from ors.rollouts import EpisodeLimits, Reduction, Rules
 from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.episodes.rules import ReductionName
@@ -35,12 +38,6 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return number
 
 
-NUMBER = _Number()
-POSITIVE = _Finite(min=0, min_open=True)
-COUNT = click.IntRange(min=1)
-RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
-
-
 class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """Text, or `@file` for the text of a file."""
 
@@ -58,96 +55,114 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
             self.fail(f"{text[1:]} is not a text file", param, ctx)
 
 
+NUMBER = _Number()
+POSITIVE = _Finite(min=0, min_open=True)
 TEXT = _Text()
+RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 
-COMMON: Flags = (
-    ("--split", {"multiple": True, "metavar": "NAME", "help": "Split; repeatable.  [default: the first]"}),
-    ("--tasks", {
-        "metavar": "INDICES", "help": "Indices of tasks, such as 0:100 or 0,3,7:9.  [default: all]",
-    }),
-    ("--limit", {"type": COUNT, "help": "Maximum tasks to play, chosen at random."}),
-    ("--samples", {"type": COUNT, "default": 1, "show_default": True, "help": "Episodes of each task."}),
-    ("--concurrency", {"type": COUNT, "default": 32, "show_default": True, "help": "Concurrent episodes."}),
-    ("--max-total-tokens", {
-        "type": COUNT, "help": "Stop the run at this many tokens of all its episodes; --resume continues.",
-    }),
-    ("--max-total-cost", {
-        "type": POSITIVE, "help": "Stop the run at this cost of all its episodes; needs --prices.",
-    }),
-    ("--max-total-seconds", {"type": POSITIVE, "help": "Stop the run after this time."}),
-    ("--fail-under", {"type": NUMBER, "help": "Exit with 1 if the mean reward is below this."}),
-    ("--max-failed", {
-        "type": _Finite(0, 1), "default": 0.2, "show_default": True,
-        "help": "Exit with 3 if more than this share of the episodes failed.",
-    }),
-)  # fmt: skip
+limit, model, episode, resuming = map(under, ("Limits of the run", "Model", "Episodes", "Resuming"))
 
-MODEL: Flags = (
-    ("--base-url", {
-        "metavar": "URL", "help": "Address of the model provider, such as http://127.0.0.1:8000/v1.",
-    }),
-    ("--temperature", {"type": _Finite(min=0), "help": "Sampling temperature."}),
-    ("--model-seed", {"type": int, "help": "Seed for the model; each episode gets its own, made from it."}),
-    ("--model-options", {
-        "type": JSON, "help": "Further options of the agent: JSON or @file, such as "
+COMMON = (
+    click.option("--split", multiple=True, metavar="NAME", help="Split; repeatable.  [default: the first]"),
+    click.option("--tasks", metavar="INDICES", help="Task indices: 0:100, or 0,3,7:9.  [default: all]"),
+    click.option("--limit", type=COUNT, help="Maximum number of tasks, chosen at random (--seed)."),
+    click.option("--samples", type=COUNT, default=1, help="Episodes of each task."),
+    click.option("--concurrency", type=COUNT, default=32, help="Concurrent episodes."),
+    click.option("--fail-under", type=NUMBER, help="Exit with 1 if the mean reward is below this."),
+)
+RUN_LIMITS = (
+    limit(
+        "--max-total-tokens",
+        type=COUNT,
+        help="Stop the run at this many tokens of all its episodes; --resume continues.",
+    ),
+    limit(
+        "--max-total-cost",
+        type=POSITIVE,
+        help="Stop the run at this cost of all its episodes; needs --prices.",
+    ),
+    limit("--max-total-seconds", type=POSITIVE, help="Stop the run after this time."),
+    limit(
+        "--max-failed",
+        type=_Finite(0, 1),
+        default=0.2,
+        help="Exit with 3 if more than this share of the episodes failed.",
+    ),
+)
+MODEL = (
+    model(
+        "--base-url", metavar="URL", help="Address of the model provider, such as http://127.0.0.1:8000/v1."
+    ),
+    model("--temperature", type=_Finite(min=0), help="Sampling temperature."),
+    model("--model-seed", type=int, help="Seed for the model; each episode gets its own, made from it."),
+    model(
+        "--model-options",
+        type=JSON,
+        help="Further options of the agent: JSON or @file, such as "
         '{"reasoning_effort": "low", "top_p": 0.9, "max_tokens": 1000, "images": false}.',
-    }),
-    ("--prices", {
-        "type": JSON, "help": "Prices of a million tokens: JSON or @file, such as "
+    ),
+    model(
+        "--prices",
+        type=JSON,
+        help="Prices of a million tokens: JSON or @file, such as "
         '{"input": 1.0, "output": 4.0, "cached": 0.1}, or an object of these by model.',
-    }),
-)  # fmt: skip
+    ),
+)
+EPISODES = (
+    episode(
+        "--retries",
+        type=INDEX,
+        default=2,
+        help="Further attempts at an episode lost to an infrastructure failure.",
+    ),
+    episode("--seed", type=int, default=0, help="Seed of the choice by --limit."),
+)
+RESUMING = (
+    resuming(
+        "--retry",
+        type=click.Choice(get_args(Party)),
+        multiple=True,
+        default=RETRIED,
+        help="With --resume: play episodes again that failed because of this; repeatable.",
+    ),
+    resuming(
+        "--allow-changed",
+        is_flag=True,
+        help="With --resume: continue although code or parameters of the environment have changed.",
+    ),
+)
 
-EPISODES: Flags = (
-    ("--retries", {
-        "type": click.IntRange(min=0), "default": 2, "show_default": True,
-        "help": "Further attempts of an episode lost to an infrastructure failure.",
-    }),
-    ("--seed", {"type": int, "default": 0, "show_default": True, "help": "Seed of the choice by --limit."}),
-)  # fmt: skip
-
-RESUMING: Flags = (
-    ("--retry", {
-        "type": click.Choice(get_args(Party)), "multiple": True, "default": RETRIED, "show_default": True,
-        "help": "With --resume: play episodes again that failed because of this; repeatable.",
-    }),
-    ("--allow-changed", {
-        "is_flag": True, "help": "With --resume: continue with other code or parameters of the environment.",
-    }),
-)  # fmt: skip
-
-_RULES: dict[Any, dict[str, Any]] = {
-    Reduction: {"type": click.Choice(get_args(ReductionName))},
-    str | None: {"type": TEXT},
-    float | None: {"type": NUMBER},
-    bool: {"is_flag": True},
+_TYPES: dict[Any, Any] = {
+    Reduction: click.Choice(get_args(ReductionName)),
+    str | None: TEXT,
 }
-_LIMITS: dict[Any, dict[str, Any]] = {int | None: {"type": COUNT}, float | None: {"type": POSITIVE}}
 
 
-def _rule_flags() -> Flags:
-    """A flag for each rule of playing, and for each limit of an episode."""
-    defaults = {each.name: each.default for each in fields(EvalPlan)}
-    limits = _flags_of(EpisodeLimits, _LIMITS, asdict(LIMITS), "--max-")
-    return (*limits, *_flags_of(Rules, _RULES, defaults, "--", without=(*NOT_OFFERED, "limits")))
-
-
-def _flags_of(
-    kind: type,
-    types: Mapping[Any, dict[str, Any]],
-    defaults: Mapping[str, Any],
-    prefix: str,
-    without: Container[str] = (),
-) -> Flags:
-    docs = field_docs(kind)
-    hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
-    return tuple(
-        (
-            prefix + name.replace("_", "-"),
-            {**types[hint], "default": defaults[name], "show_default": True, "help": docs.get(name, "")},
+def _flags_of(kind: type, prefix: str, defaults: Mapping[str, Any], number: Any) -> list[Any]:
+    """An option for each field of `kind`; the first line of its docstring is the help."""
+    docs, types = _docs(kind), {**_TYPES, int | None: COUNT, float | None: number}
+    return [
+        episode(
+            prefix + name.replace("_", "-"), type=types[hint], default=defaults[name], help=docs.get(name, "")
         )
-        for name, hint in hints.items()
-    )
+        for name, hint in get_type_hints(kind).items()
+        if name not in (*NOT_OFFERED, "limits")
+    ]
+
+
+def _docs(kind: type) -> dict[str, str]:
+    """First line of each field's docstring; empty if the source is not installed."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for each, below in zip(body.body, body.body[1:], strict=False):
+        match each, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = text.partition("\n")[0]
+    return found
 
 
 def rules_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,10 +172,9 @@ def rules_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**chosen, "limits": EpisodeLimits(**limits)}
 
 
-def eval_flags(command: F) -> F:
-    """All options of an evaluation but the agent, the run folder and those of the server."""
-    episodes = (*_rule_flags(), *EPISODES)
-    groups = {"Resuming": RESUMING, "Episodes": episodes, "Model": MODEL, "Options": COMMON}
-    for title, flags in groups.items():
-        command = add_flags(title, flags)(command)
-    return command
+RULES = (
+    *_flags_of(EpisodeLimits, "--max-", asdict(LIMITS), POSITIVE),
+    *_flags_of(Rules, "--", {each.name: each.default for each in fields(EvalPlan)}, NUMBER),
+)
+eval_flags = stacked(*COMMON, *RUN_LIMITS, *MODEL, *RULES, *EPISODES, *RESUMING)
+"""All options of an evaluation but the agent, the run folder and those of the server."""

@@ -1,22 +1,32 @@
-"""Options of `ors serve`: workers, limits, what a child inherits, and which options exclude each other."""
+"""Options of `ors serve`: workers, limits, Ray, what a child inherits, and what excludes each other."""
 
-import dataclasses
+import math
 import os
-import re
 import socket
 import sys
 import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
 
 import click
 
 from ors import Limits
 from ors.cli.errors import WrongUsage
 from ors.cli.options.listening import Access
-from ors.cli.options.ray import OnRay
-from ors.cli.options.shared import Grouped, flag, flags_of, gathered, given, typed
+from ors.cli.options.shared import (
+    COUNT,
+    INDEX,
+    JSON,
+    Bytes,
+    flag,
+    gathered,
+    given,
+    name_of,
+    stacked,
+    typed,
+    under,
+)
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.process import LISTENER
 from ors.cluster.local.messages import VARIABLE, WorkerConfig
@@ -26,33 +36,52 @@ from ors.server.sessions.shared import MAX_SLOT
 if TYPE_CHECKING:
     from ors.cluster.local.supervisor import Policy
 
+OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 
-UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
-
-class _Count(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+class _Processes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """A number of processes, or `auto` for one per core."""
 
     name = "N|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value == "auto":
-            return count()
+            return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
         if not (str(value).isdigit() and 1 <= int(value) <= 1024):
             self.fail(f"{value!r} is neither a number from 1 to 1024 nor auto", param, ctx)
         return int(value)
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
+class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    name = "NAME=AMOUNT"
 
-    name = "SIZE"
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, _, text = str(value).partition("=")
+        if name in OWN_FLAGS:
+            self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
+        try:
+            amount = float(text)
+        except ValueError:
+            amount = 0.0
+        if not name or not 0 < amount < math.inf:
+            self.fail(f"{value!r} is not an amount, such as license=2", param, ctx)
+        return name, amount
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
-        if found is None:
-            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
-        return int(float(found[1]) * UNITS[found[2]])
+
+class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A number of hosts, or MIN:MAX."""
+
+    name = "N|MIN:MAX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        least, _, most = str(value).partition(":")
+        numbers = [int(word) for word in (least, most or least) if word.isdigit()]
+        if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
+            self.fail(f"{value!r} is neither a number of 1 or more nor MIN:MAX", param, ctx)
+        return numbers[0], numbers[1]
+
+
+BOUNDS = _Bounds()
 
 
 @dataclass(frozen=True)
@@ -62,7 +91,7 @@ class Workers:
     workers: int = flag(
         "Worker processes on this port. Each has its own sessions and limits. A supervisor restarts workers "
         "that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
-        type=_Count(),
+        type=_Processes(),
         default=1,
         show_default=False,
     )
@@ -81,12 +110,8 @@ class Workers:
     @property
     def supervised(self) -> str:
         """First flag that needs a supervisor, even for one worker; empty if none does."""
-        asked = {
-            "--workers": given("workers"),
-            "--max-worker-memory": self.max_worker_memory is not None,
-            "--drain-seconds": given("drain_seconds"),
-        }
-        return next((flag for flag, so in asked.items() if so), "")
+        names = ("workers", "max_worker_memory", "drain_seconds")
+        return next((f"--{name.replace('_', '-')}" for name in names if given(name)), "")
 
     def policy(self, limits: Limits) -> "Policy":
         from ors.cluster.local.supervisor import Policy
@@ -99,8 +124,31 @@ class Workers:
         )
 
 
-def count() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+@dataclass(frozen=True)
+class OnRay:
+    ray: str | None = flag(
+        "Serve in the Ray cluster at this address.  [default address: this machine's cluster]",
+        metavar="[ADDRESS]",
+        is_flag=False,
+        flag_value="auto",
+    )
+    hosts: tuple[int, int] = flag("Number of hosts, or bounds for autoscaling.", type=BOUNDS, default="2")
+    sessions_per_host: int = flag(
+        "Target number of sessions per host when autoscaling.", type=COUNT, default=100
+    )
+    routers: int = flag(
+        "Number of routers, at most one per node. They listen on --port.", type=INDEX, default=0
+    )
+    # Ray places an actor without CPUs anywhere.
+    num_cpus: float = flag("CPUs of each host, at least 0.01.", type=click.FloatRange(0.01), default=1.0)
+    num_gpus: float = flag("GPUs of each host.", type=click.FloatRange(0), default=0.0)
+    resource: Sequence[tuple[str, float]] = flag(
+        "Other Ray resource of each host. Repeatable.", type=_Amount(), multiple=True
+    )
+    ray_namespace: str = flag("Name of this deployment in the cluster.", default="ors")
+    runtime_env: Mapping[str, Any] | None = flag(
+        "Ray runtime environment of the hosts: JSON or @file.", type=JSON
+    )
 
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -126,105 +174,89 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 def limit_flags(command: Callable[..., None]) -> Callable[..., None]:
-    command = gathered("limits", Limits)(command)
-    hints = get_type_hints(Limits)
-    for limit in reversed(dataclasses.fields(Limits)):
-        if limit.metadata["is_option"]:
-            command = click.option(
-                f"--{limit.name.replace('_', '-')}",
-                cls=Grouped,
-                group="Limits",
-                type=_Number(hints[limit.name]),
-                default="none" if limit.default is None else limit.default,
-                show_default=True,
-                help=limit.metadata["help"],
-            )(command)
-    return command
-
-
-def check_together(on_ray: OnRay, workers: Workers, access: Access, reloading: bool) -> None:
-    """Checks that every flag on the command line has an effect.
-
-    Variables and files may set flags that have no effect here, except a slot and a certificate: otherwise
-    session ids would not match the router, or traffic would be unencrypted.
-    """
-    if on_ray.ray is None:
-        _refuse([name for name, _ in flags_of(OnRay) if name != "--ray"], "works only with --ray")
-    else:
-        _check_ray(access)
-    check_processes(workers, reloading, on_ray=on_ray.ray is not None)
+    option, hints = under("Limits"), get_type_hints(Limits)
+    flags = [
+        option(
+            name_of(limit),
+            type=_Number(hints[limit.name]),
+            default="none" if limit.default is None else limit.default,
+            help=limit.metadata["help"],
+        )
+        for limit in fields(Limits)
+        if limit.metadata["is_option"]
+    ]
+    return stacked(*flags)(gathered("limits", Limits)(command))
 
 
 def check_processes(workers: Workers, reloading: bool, *, on_ray: bool = False) -> None:
     """Checks the flags that say how many processes serve, and when they are replaced."""
     if reloading:
-        _refuse(
-            ["--max-worker-memory", "--drain-seconds"],
-            "cannot be combined with --reload, which runs one process",
-        )
-        _refuse(["--retire-seconds"], "cannot be combined with --reload, which does not wait for sessions")
+        alone = "cannot be combined with --reload, which runs one process"
+        _refuse(["max_worker_memory", "drain_seconds"], alone)
+        _refuse(["retire_seconds"], "cannot be combined with --reload, which does not wait for sessions")
         if workers.workers > 1:
-            raise WrongUsage("--workers cannot be combined with --reload, which runs one process")
+            raise WrongUsage(f"--workers {alone}")
     elif workers.supervised and given("slot") and not on_ray:
         raise WrongUsage(
             f"--slot cannot be combined with {workers.supervised}: each worker gets its own slot"
         )
 
 
-def _check_ray(access: Access) -> None:
-    _refuse(["--reload"], "cannot be combined with --ray")
+def check_ray(on_ray: OnRay, access: Access) -> None:
+    """Checks that every flag on the command line has an effect.
+
+    Variables and files may set flags that have no effect here, except a slot and a certificate: otherwise
+    session ids would not match the router, or traffic would be unencrypted.
+    """
+    if on_ray.ray is None:
+        _refuse([each.name for each in fields(OnRay) if each.name != "ray"], "works only with --ray")
+        return
+    without = "cannot be combined with --ray"
+    _refuse(["reloading"], without)
+    _refuse(["workers", "max_worker_memory"], f"{without}: use --hosts for the number of servers")
+    _refuse(["slot"], f"{without}: each host gets its own slot")
+    _refuse(["retire_seconds"], f"{without}: use --drain-seconds")
     if given("record"):
-        raise WrongUsage("--record cannot be combined with --ray: each node has its own files")
-    _refuse(
-        ["--workers", "--max-worker-memory"],
-        "cannot be combined with --ray: use --hosts for the number of servers",
-    )
-    _refuse(["--slot"], "cannot be combined with --ray: each host gets its own slot")
-    _refuse(["--retire-seconds"], "cannot be combined with --ray: use --drain-seconds")
+        raise WrongUsage(f"--record {without}: each node has its own files")
     if access.ssl_certfile is not None:
-        raise WrongUsage("--ssl-certfile cannot be combined with --ray: use a proxy for https")
+        raise WrongUsage(f"--ssl-certfile {without}: use a proxy for https")
 
 
-def _refuse(flags: Iterable[str], why: str) -> None:
-    for name in flags:
-        if typed("reloading" if name == "--reload" else name.removeprefix("--").replace("-", "_")):
-            raise WrongUsage(f"{name} {why}")
+def _refuse(names: Iterable[str], why: str) -> None:
+    for name in filter(typed, names):
+        flag = "reload" if name == "reloading" else name.replace("_", "-")
+        raise WrongUsage(f"--{flag} {why}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Inherited:
-    fd: int | None = flag("Serve on this inherited socket.", type=int, hidden=True, envvar=LISTENER)
-    lifeline: int | None = flag(
-        "End when the other end of this pipe closes.", type=int, hidden=True, envvar=LIFELINE
-    )
-    worker_config: WorkerConfig | None = flag(
-        "Serve as one of several workers.", type=WorkerConfig.read, hidden=True, envvar=VARIABLE
-    )
-    listener: socket.socket | None = field(default=None, init=False)
-    line: Lifeline | None = field(default=None, init=False)
-    keys: list[str] = field(default_factory=list, init=False)
-    """The API keys of the parent's command line or environment."""
+    """What the process that has started this one passes on."""
 
-    @property
-    def is_child(self) -> bool:
-        """Whether a supervisor has started this process: that of workers, or that of `--reload`."""
-        return self.fd is not None or self.worker_config is not None
+    keys: Sequence[str] = ()
+    """The API keys of its command line or environment."""
+    listener: socket.socket | None = None
+    lifeline: Lifeline | None = None
+    worker: WorkerConfig | None = None
 
-    def take(self) -> None:
-        """Takes over what was inherited, before environment code can pass it to its own children."""
+    @classmethod
+    def taken(cls) -> Self:
+        """Takes it over, before environment code can pass it to its own children."""
         erase_secrets()
-        for name in (LISTENER, LIFELINE):
-            os.environ.pop(name, None)
-        if self.is_child or self.lifeline is not None:
-            self.keys = _read_keys()
-        if self.worker_config is not None:
-            self.line = self.worker_config.take()
-            return
-        if self.lifeline is not None:
-            self.line = Lifeline(self.lifeline)
-        if self.fd is not None:
-            os.set_inheritable(self.fd, False)
-            self.listener = socket.socket(fileno=self.fd)
+        names = (LISTENER, LIFELINE, VARIABLE)
+        listener, lifeline, worker = (os.environ.pop(name, None) for name in names)
+        if worker is not None:
+            config = WorkerConfig.read(worker)
+            return cls(_read_keys(), lifeline=config.take(), worker=config)
+        if lifeline is None:
+            return cls()
+        keys, line = _read_keys(), Lifeline(int(lifeline))
+        if listener is None:
+            return cls(keys, lifeline=line)
+        os.set_inheritable(int(listener), False)
+        return cls(keys, socket.socket(fileno=int(listener)), line)
+
+
+NOTHING = Inherited()
 
 
 def _read_keys() -> list[str]:

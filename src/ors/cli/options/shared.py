@@ -1,17 +1,15 @@
 """Options that several commands share, and the layout of their help."""
 
-import ast
-import inspect
 import json
 import os
+import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
-from functools import wraps
+from dataclasses import Field, dataclass, field, fields
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,9 +22,11 @@ from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
 from ors.client import Session
 
+if TYPE_CHECKING:
+    from ors.openreward.hosting import Hosting
+
+UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 F = TypeVar("F", bound=Callable[..., Any])
-Flags = tuple[tuple[str, dict[str, Any]], ...]
-"""Names of options, each with its arguments for `click.option`."""
 
 
 class Command(click.Command):
@@ -67,7 +67,7 @@ class CommandGroup(Command, click.Group):
         self.format_commands(ctx, formatter)
 
 
-class Grouped(click.Option):
+class _Grouped(click.Option):
     """Option that the help lists under the title of its group."""
 
     def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
@@ -75,44 +75,29 @@ class Grouped(click.Option):
         self.group = group
 
 
-def add_flags(group: str, flags: Flags) -> Callable[[F], F]:
+def under(title: str) -> Callable[..., Callable[[F], F]]:
+    """`click.option` for options that the help lists under this title."""
+    return partial(click.option, cls=_Grouped, group=title)
+
+
+def stacked(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator for several, which the help lists in this order."""
 
     def add(command: F) -> F:
-        for name, arguments in reversed(flags):
-            command = click.option(name, cls=Grouped, group=group, **arguments)(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return add
 
 
-def field_docs(kind: type) -> dict[str, str]:
-    """First line of each field's docstring; empty if the source is not installed."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except OSError:
-        return {}
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for each, below in zip(body.body, body.body[1:], strict=False):
-        match each, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = text.partition("\n")[0]
-    return found
-
-
 def flag(text: str, **arguments: Any) -> Any:
     """A field of a class of options, with its help and further arguments of `click.option`."""
-    shown = arguments.get("default") is not None
-    return field(metadata={"help": text, "show_default": shown, **arguments})
+    return field(metadata={"help": text, **arguments})
 
 
-def flags_of(kind: type[Any]) -> Flags:
-    """The fields of a class that were made by `flag`, as options; "names" overrides the name of one."""
-    return tuple(
-        (about.pop("names", f"--{each.name.replace('_', '-')}"), about)
-        for each in fields(kind)
-        if (about := dict(each.metadata))
-    )
+def name_of(option: Field[Any]) -> str:
+    return f"--{option.name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
@@ -120,7 +105,7 @@ class ImageFlags:
     """Where the images of sandboxes are."""
 
     image: Sequence[str] = flag(
-        "Where an image is: an archive or folder of it, or a folder with its files. Repeatable.",
+        "Where an image is: its archive, that archive unpacked, or a folder that is its root. Repeatable.",
         multiple=True,
         metavar="NAME=PATH",
     )
@@ -142,9 +127,40 @@ class ImageFlags:
             os.environ[VARIABLE] = "\n".join(map("=".join, self.images.items()))
 
 
+class Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
+        if found is None:
+            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
+        return int(float(found[1]) * UNITS[found[2]])
+
+
+@dataclass(frozen=True)
+class HostingFlags(ImageFlags):
+    """How sandboxes for programs that use openreward are made."""
+
+    host_root: bool = flag("Use this machine's programs for all other images.", is_flag=True)
+    open_network: bool = flag("Give sandboxes the network that they ask for.", is_flag=True)
+    sandbox_memory: int | None = flag("Maximum memory of one sandbox; beyond it, 400.", type=Bytes())
+
+    def hosting(self, data: Path | None) -> "Hosting":
+        from ors.openreward.hosting import Hosting
+
+        self.tell()
+        return Hosting(self.images, self.host_root, data, self.open_network, self.sandbox_memory)
+
+
 def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:
     """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
-    return lambda command: add_flags(group, flags_of(kind))(gathered(name, kind)(command))
+    option, flags = under(group), []
+    for each in fields(kind):
+        if about := dict(each.metadata):
+            flags.append(option(about.pop("names", name_of(each)), **about))
+    return lambda command: stacked(*flags)(gathered(name, kind)(command))
 
 
 def gathered(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -153,16 +169,12 @@ def gathered(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Call
     def gather(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def with_group(**given: Any) -> None:
-            value = _taken(kind, given)
-            command(**given, **{name: value})
+            taken = {each.name: given.pop(each.name) for each in fields(kind) if each.name in given}
+            command(**given, **{name: kind(**taken)})
 
         return with_group
 
     return gather
-
-
-def _taken(kind: type[Any], given: dict[str, Any]) -> Any:
-    return kind(**{field.name: given.pop(field.name) for field in fields(kind) if field.name in given})
 
 
 def given(name: str) -> bool:
@@ -176,10 +188,10 @@ def typed(name: str) -> bool:
 
 TARGET = click.Path()
 """A URL or code; shells complete it as a path."""
-
-
-def WHERE(command: F) -> F:  # noqa: N802
-    return click.argument("where", metavar="URL|TARGET", type=TARGET)(parameters(command))
+WHERE = stacked(click.argument("where", metavar="URL|TARGET", type=TARGET), parameters)
+COUNT = click.IntRange(min=1)
+INDEX = click.IntRange(min=0)
+PORT = click.IntRange(0, 65535)
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -224,73 +236,45 @@ class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         return name, secret if equals else os.environ[name]
 
 
-def as_json(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-
-
-def api_key(command: F) -> F:
-    text = "API key of the server. Safer: ORS_API_KEY."
-    return click.option("--api-key", metavar="KEY", envvar="ORS_API_KEY", help=text)(command)
-
-
-def address_flags(command: F) -> F:
-    text = "Address to listen on. Any but loopback needs a key or --insecure."
-    command = click.option(
-        "--port",
-        type=click.IntRange(0, 65535),
-        default=8080,
-        show_default=True,
-        help="Port to listen on; 0 picks a free one.",
-    )(command)
-    return click.option("--host", default="127.0.0.1", show_default=True, help=text)(command)
-
-
-def log_flags(command: F) -> F:
-    command = click.option("--log-json", is_flag=True, help="Log one JSON object per line.")(command)
-    return click.option(
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+api_key = click.option(
+    "--api-key", metavar="KEY", envvar="ORS_API_KEY", help="API key of the server. Safer: ORS_API_KEY."
+)
+address_flags = stacked(
+    click.option(
+        "--host",
+        default="127.0.0.1",
+        help="Address to listen on. Anything but loopback needs an API key or --insecure.",
+    ),
+    click.option("--port", type=PORT, default=8080, help="Port to listen on; 0 picks a free one."),
+)
+log_flags = stacked(
+    click.option(
         "--log-level",
         type=click.Choice(logs.LEVELS),
         default="info",
-        show_default=True,
         help="Minimum level to log to standard error.",
-    )(command)
-
-
-def environment(command: F) -> F:
-    return click.option("--env", metavar="NAME", help="Environment to use, if there are several.")(command)
-
-
-def secrets(command: F) -> F:
-    return click.option(
-        "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
-    )(command)
-
-
-def traceback(command: F) -> F:
-    return click.option(
-        "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."
-    )(command)
-
-
-def task_choice(command: F) -> F:
-    for option in (
-        click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
-        click.option(
-            "--index", type=click.IntRange(min=0), default=0, show_default=True, help="Index of the task."
-        ),
-        click.option("--split", metavar="NAME", help="Split of the task.  [default: the first]"),
-    ):
-        command = option(command)
-    return command
-
-
-def images(command: F) -> F:
-    return click.option(
-        "--images",
-        type=click.Path(file_okay=False, path_type=Path),
-        metavar="FOLDER",
-        help="Folder for images.  [default: a temporary one]",
-    )(command)
+    ),
+    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
+)
+environment = click.option("--env", metavar="NAME", help="Environment to use, if there are several.")
+secrets = click.option(
+    "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
+)
+traceback = click.option(
+    "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."
+)
+task_choice = stacked(
+    click.option("--split", metavar="NAME", help="Split of the task.  [default: the first]"),
+    click.option("--index", type=INDEX, default=0, help="Index of the task."),
+    click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
+)
+images = click.option(
+    "--images",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder for images.  [default: a temporary one]",
+)
 
 
 @dataclass(frozen=True)
@@ -317,9 +301,9 @@ class Choice:
                 yield session
 
 
+_choosing = stacked(environment, task_choice, secrets, images, traceback, api_key)
+
+
 def opening(command: Callable[..., None]) -> Callable[..., None]:
     """Adds `--images` and the options that choose a session, passed to the command as one `choice`."""
-    command = gathered("choice", Choice)(command)
-    for option in (api_key, traceback, images, secrets, task_choice, environment):
-        command = option(command)
-    return command
+    return _choosing(gathered("choice", Choice)(command))

@@ -1,4 +1,4 @@
-"""Clients for a URL or a TARGET."""
+"""Clients for a URL or a TARGET; connections to a Ray cluster."""
 
 import logging
 import os
@@ -6,11 +6,12 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import click
 
 from ors import JSONObject
-from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.errors import Unreachable, WrongUsage, clean, one_line
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ORS, ASGITransport, Environment, Options, Session, Task
 from ors.errors import AuthenticationError, Forbidden, ORSError, Unavailable
@@ -128,3 +129,23 @@ def completed(
             how = f"--secret {name}=VALUE, or --secret {name} for the value of ${name}"
             raise WrongUsage(clean(f"{environment} needs the secret {name}: pass {how}"))
     return found
+
+
+@contextmanager
+def ray_cluster(address: str) -> Iterator[Any]:
+    """Connects to the Ray cluster at that address while the block runs; yields the module `ray`."""
+    try:
+        import ray
+    except ImportError:
+        raise WrongUsage("--ray needs Ray: pip install 'ors-kit[ray]'") from None
+    try:
+        ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (ConnectionError, ValueError) as error:
+        how = "start one with `ray start --head`, or use another address"
+        raise Unreachable(f"No Ray cluster answers at {address}: {how}") from error
+    except RuntimeError as error:  # for example another version of Ray or Python
+        raise Unreachable(f"The Ray cluster at {address} cannot be used: {one_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
