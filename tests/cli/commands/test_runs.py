@@ -245,9 +245,6 @@ def test_settings_reach_the_commands_of_a_group(first: Path) -> None:
     assert (
         run("runs", "show", "first", cwd=first.parent, env={"ORS_RUNS_SHOW_JSON": "1"}).json["episodes"] == 8
     )
-    found = run("config", "runs", "--json", cwd=first.parent).json
-    assert {"command": "runs show", "option": "tasks", "value": True, "source": "pyproject.toml"} in found
-    assert {"command": "runs export", "option": "out", "value": None, "source": "default"} in found
     file.write_text("[tool.ors.runs.show]\ntusks = true\n")
     assert "sets runs.show.tusks in [tool.ors]" in run("runs", "show", "first", cwd=first.parent).err
     file.write_text("[tool.ors.runs]\nshaw = 1\n")

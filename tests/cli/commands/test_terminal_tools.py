@@ -79,4 +79,4 @@ def test_its_grading_is_tested() -> None:
 
 def test_it_is_measured() -> None:
     done = run("bench", ESSAY, "--seconds", "0.5", "--json")
-    assert done.json["subjects"][0]["calls"] > 0
+    assert done.json["calls"] > 0

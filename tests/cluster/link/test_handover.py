@@ -27,7 +27,7 @@ from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
-from tests.support.waiting import until
+from tests.support.waiting import until, wait_until
 from tests.support.worker_command import crew
 
 
@@ -73,7 +73,7 @@ def test_a_connection_that_begins_a_session_on_another_server_moves_at_once(pair
         connection.request("POST", "/create", '{"task_spec": {}}', {"X-Session-ID": sid})
         assert json.loads(connection.getresponse().read()) == {"sid": sid}
         assert told(connection, sid, "x") == "x"
-        assert (clients(pair[0]), clients(pair[1])) == (0, 1)
+        wait_until(lambda: (clients(pair[0]), clients(pair[1])) == (0, 1))
 
 
 def test_a_connection_whose_requests_are_for_several_servers_stays(pair: list[ServerThread]) -> None:
