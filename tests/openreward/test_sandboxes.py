@@ -11,7 +11,13 @@ import pytest_asyncio
 
 from ors.errors import BadRequest, NotFound, SandboxUnavailable
 from ors.openreward import NotOffered
-from ors.openreward.hosting import Hosting
+from ors.openreward.hosting import (
+    Hosting,
+    SandboxBucketConfig,
+    SandboxNetworkPolicy,
+    SandboxSettings,
+    hf_model_rules,
+)
 from ors.openreward.sandboxes import (
     AsyncOpenReward,
     AsyncSandboxesAPI,
@@ -20,7 +26,6 @@ from ors.openreward.sandboxes import (
     FileTransferResult,
     OpenReward,
 )
-from ors.openreward.settings import SandboxBucketConfig, SandboxNetworkPolicy, SandboxSettings, hf_model_rules
 from tests.support.rootfs import build
 from tests.support.waiting import until
 

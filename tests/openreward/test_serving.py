@@ -15,9 +15,8 @@ from typing import Any, ClassVar
 import pytest
 
 from ors import Limits, Server
-from ors.openreward.hosting import Hosting
+from ors.openreward.hosting import Hosting, SandboxSettings
 from ors.openreward.serving import sandbox_server
-from ors.openreward.settings import SandboxSettings
 from ors.sandbox import Sandbox
 from tests.support.commands import running
 from tests.support.live_server import serving

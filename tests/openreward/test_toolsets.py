@@ -10,9 +10,8 @@ import pytest
 import pytest_asyncio
 
 from ors.errors import ToolError
-from ors.openreward.hosting import Hosting
+from ors.openreward.hosting import Hosting, SandboxSettings
 from ors.openreward.sandboxes import AsyncOpenReward
-from ors.openreward.settings import SandboxSettings
 from ors.openreward.spreadsheets import ExcelToolset
 from ors.openreward.toolsets import CLIToolset, Edit, Todo, WebToolset
 from ors.types import ToolOutput

@@ -15,6 +15,13 @@ SOURCE = Path(__file__).parents[2] / "src"
 NOBODY = 65534
 
 
+def host_pids(box: Sandbox) -> list[int]:
+    """The processes of a sandbox, as the host counts them."""
+    group = box.cell.launched.cgroup
+    assert group is not None
+    return [int(pid) for pid in (group.folders[0] / "cgroup.procs").read_text().split()]
+
+
 async def exists(box: Sandbox, path: str) -> bool:
     return (await box.exec(["test", "-e", path])).returncode == 0
 

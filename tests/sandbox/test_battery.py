@@ -15,11 +15,10 @@ import pytest
 from ors.sandbox import SandboxSpec
 from ors.sandbox.backends.bwrap import Bwrap
 from ors.sandbox.battery import MUST_WORK, SMALL, battery, calls, names, run_inside
-from ors.sandbox.battery.egress import ALLOWED, REQUESTS, attempt
 from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.battery.outside import NEVER_UNISOLATED, root_outside
+from ors.sandbox.battery.outside import ALLOWED, NEVER_UNISOLATED, REQUESTS, attempt, root_outside
 from ors.sandbox.box import open_box
-from tests.sandbox.conftest import NOBODY, SOURCE
+from tests.sandbox.conftest import NOBODY, SOURCE, host_pids
 from tests.support.waiting import wait_until
 
 ROOT = os.getuid() == 0
@@ -275,7 +274,7 @@ async def test_programs_that_enter_from_outside_are_found(host: PlantedHost) -> 
     async with await open_box(SMALL, among=[Bwrap()]) as box:
         agent = next(
             pid
-            for pid in box.cell.launched.cgroup.processes()  # type: ignore[union-attr]
+            for pid in host_pids(box)
             if Path(f"/proc/{pid}/status").read_text().split("NSpid:")[1].split()[1:2] == ["1"]
         )
         enter = ["nsenter", f"--target={agent}", "--mount", "--pid", "--net", "--ipc", "--uts"]
@@ -294,7 +293,6 @@ async def test_two_sandboxes_of_root_have_different_users() -> None:
     users = []
     for _ in range(2):
         async with await open_box(BWRAP) as box:
-            pids = box.cell.launched.cgroup.processes()  # type: ignore[union-attr]
-            users.append({os.stat(f"/proc/{pid}").st_uid for pid in pids})
+            users.append({os.stat(f"/proc/{pid}").st_uid for pid in host_pids(box)})
     assert 0 not in users[0] | users[1]
     assert not users[0] & users[1]

@@ -97,7 +97,6 @@ class Gym(Seeded):
         )
 
     def _shown(self, observation: Any) -> list[Block]:
-        """The observation, and the frame if it is another one."""
         shape: tuple[int, ...] = (
             observation.shape if getattr(observation, "dtype", None) == numpy.uint8 else ()
         )
@@ -113,7 +112,6 @@ class Gym(Seeded):
 
 
 def _plain(value: Any) -> Any:
-    """An observation as JSON."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

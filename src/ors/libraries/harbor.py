@@ -164,7 +164,6 @@ class HarborTasks(SandboxEnvironment):
         return f"{text}\n\nYou work in {self._read.workdir}. Call the tool submit when you have finished."
 
     async def grade(self) -> float:
-        """Runs the tests."""
         tests = self._read.folder / "tests"
         files = {f"tests/{path.relative_to(tests)}": path for path in tests.rglob("*") if path.is_file()}
         given = self._read.about.get("verifier", {}).get("env", {})
@@ -178,7 +177,6 @@ class HarborTasks(SandboxEnvironment):
 
     @classmethod
     def solve(cls, task_spec: JSONObject) -> list[tuple[str, JSONObject]]:
-        """Unpacks the folder of the solution, and runs it."""
         packed = io.BytesIO()
         with tarfile.open(fileobj=packed, mode="w:gz") as archive:
             archive.add(cls._task(task_spec).folder / "solution", ".")

@@ -48,7 +48,6 @@ class Dataset(Seeded):
 
     @classmethod
     def solve(cls, task_spec: JSONObject) -> list[tuple[str, JSONObject]]:
-        """Submits the answer of the dataset."""
         return [("submit", {"answer": cls._generated(seed_of(task_spec))[1]["answer"]})]
 
 
@@ -97,7 +96,6 @@ def names() -> list[str]:
 
 
 def _parameters(name: str) -> Any:
-    """The settings of a dataset, as parameters of its environment."""
     settings = DATASETS[name][1]
     types: dict[str, Any] = get_type_hints(settings)
     given: dict[str, Any] = {

@@ -53,7 +53,6 @@ class Seeded(Environment):
 
 
 def subclass(cls: type[Environment], name: str, **attributes: Any) -> Any:
-    """A subclass for one environment of a library."""
     made = "".join(character if character not in "/?#% :" else "-" for character in name)
     space = {"__module__": cls.__module__, "__doc__": cls.__doc__, **attributes}
     space["_library"] = cls.__module__.rpartition(".")[2]

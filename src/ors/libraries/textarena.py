@@ -170,5 +170,4 @@ def environment(name: str) -> Any:
 
 
 def names() -> list[str]:
-    """The games in their usual form."""
     return [name for name in ENV_REGISTRY if name.endswith("-v0")]

@@ -31,7 +31,7 @@ _AUTHORING = _at(
 _SANDBOXES = {
     **_at("ors.openreward.sandboxes", "AsyncSandboxesAPI RunResult SandboxesAPI"),
     **_at(
-        "ors.openreward.settings",
+        "ors.openreward.hosting",
         "SandboxBucketConfig SandboxEgressRule SandboxHostAlias SandboxNetworkPolicy SandboxSettings "
         "SandboxSidecarContainer hf_model_rules",
     ),
@@ -41,7 +41,7 @@ _TRANSFERS = {
         "ors.openreward.sandboxes",
         "FileTooLargeError FileTransferError FileTransferResult PodTerminatedError",
     ),
-    "MachineSize": "ors.openreward.settings",
+    "MachineSize": "ors.openreward.hosting",
 }
 _BLOCKS = {**_at("ors.types", "ImageBlock TextBlock"), "ToolCallError": "ors.errors"}
 MODULES: Mapping[str, Mapping[str, str]] = {

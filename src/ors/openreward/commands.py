@@ -105,6 +105,5 @@ async def file(box: Sandbox, what: str, path: str, *words: object, data: bytes =
 
 
 def sizes(printed: tuple[bytes, bytes]) -> dict[str, int | str]:
-    """What "stat" has printed."""
     size, *digest = printed[0].decode().split()
     return {"size": int(size), "sha256": digest[0]} if digest else {"size": int(size)}

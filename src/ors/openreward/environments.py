@@ -168,7 +168,6 @@ class Toolset(ors.Toolset):
 
     @classmethod
     def name(cls) -> str:
-        """The toolset's name."""
         return cls.__name__
 
 
@@ -185,18 +184,15 @@ class Server(ors.Server):
         super().__init__(environments, return_errors)
 
     def run(self, host: str = "0.0.0.0", port: int = 8080, **more: Any) -> None:
-        """Serves until it is told to stop."""
         super().run(host, port, **more)
 
 
 async def download_text(sandbox: Any, path: str, encoding: str = "utf-8") -> str:
-    """The text of a file in a sandbox."""
     data: bytes = await sandbox.download(path)
     return data.decode(encoding)
 
 
 async def upload_text(sandbox: Any, path: str, content: str, *, ensure_trailing_newline: bool = True) -> None:
-    """Writes a text file in a sandbox."""
     end = "\n" if ensure_trailing_newline and not content.endswith("\n") else ""
     data = base64.b64encode((content + end).encode()).decode()
     await sandbox.check_run(f"echo '{data}' | base64 -d > {shlex.quote(path)}")

@@ -14,8 +14,7 @@ from uuid import uuid4
 from ors.client.portal import Portal
 from ors.errors import SandboxLimit
 from ors.openreward import NotOffered, commands
-from ors.openreward.hosting import Hosting
-from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
+from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
 from ors.sandbox import Sandbox
 
 UPLOAD_BYTES, DOWNLOAD_BYTES = 10 * 2**20, 256 * 2**20
@@ -171,7 +170,6 @@ class SandboxesAPI:
         return lambda *args, **named: self._portal.run(partial(value, *args, **named))
 
     def close(self) -> None:
-        """Ends the sandbox and the event loop."""
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -199,7 +197,6 @@ class AsyncOpenReward:
     def sandbox(
         self, settings: SandboxSettings, creation_timeout: float = 1800, secrets: object = None
     ) -> Any:
-        """A sandbox that is not started yet."""
         if secrets:
             raise NotOffered("sandbox(secrets=...)")
         return AsyncSandboxesAPI(settings, self.hosting, creation_timeout)

@@ -16,8 +16,7 @@ from ors._protocol import result_events
 from ors._protocol.sse import encode
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
-from ors.openreward.hosting import Hosting
-from ors.openreward.settings import SandboxNetworkPolicy, SandboxSettings
+from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
 from ors.sandbox import Sandbox
 from ors.server import Server
 from ors.server.app import App
@@ -47,7 +46,6 @@ class Sandboxes(SandboxEnvironment):
         return ""
 
     async def setup(self) -> None:
-        """Opens the sandbox that the client has described."""
         self.box = await self.hosting.open(SandboxSettings.model_validate(self.task_spec))
 
 

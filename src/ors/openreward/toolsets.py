@@ -21,8 +21,6 @@ WEB_SECONDS = 60
 
 
 class Todo(BaseModel, extra="forbid"):
-    """One line of a to-do list."""
-
     content: str
     status: Literal["pending", "in_progress", "completed"] = "pending"
     priority: Literal["low", "medium", "high"] = "medium"
@@ -30,8 +28,6 @@ class Todo(BaseModel, extra="forbid"):
 
 
 class Edit(BaseModel, extra="forbid"):
-    """One replacement in a file."""
-
     old_string: str = Field(min_length=1)
     new_string: str
     replace_all: bool = False

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -115,19 +114,15 @@ class Sandbox:
         """
         if timeout <= 0 or max_output < 1:
             raise ValueError("timeout and max_output must be over 0")
-        command = encoded(argv, {**self._env, **(env or {})})
-        await self._filled()
-        process = Process(self._channel, keep=True)
-        self._spawn(process, command, cwd, stdin[:PIECE], len(stdin) <= PIECE, timeout, max_output)
+        process = await self._start(argv, cwd, env, stdin=stdin, timeout=timeout, most=max_output)
         try:
-            await self._ended(process, stdin, timeout)
+            await self._ended(process, stdin[PIECE:], timeout)
         except asyncio.CancelledError:
             process.kill()
             raise
-        return self._judged(process.result())
+        return process.result()
 
-    async def _ended(self, process: Process, stdin: bytes, timeout: float) -> None:
-        more = stdin[PIECE:]
+    async def _ended(self, process: Process, more: bytes, timeout: float) -> None:
         feeding = asyncio.ensure_future(process.write(more, end=True)) if more else None
         try:
             await asyncio.wait([process.ended], timeout=timeout + UNANSWERED)
@@ -144,23 +139,15 @@ class Sandbox:
         self.cell.kill("" if stopped else "time")
         return SandboxDead(text) if stopped else SandboxLimit(text, reason="time")
 
-    def _judged(self, result: ExecResult) -> ExecResult:
-        """Names the limit of a program that the kernel has killed for its memory."""
-        self._count(result.limit)
-        if result.limit is not None or result.returncode not in (-9, 137) or not self._kernel_kills():
-            return result
-        return replace(result, limit="memory", returncode=None if result.returncode == -9 else 137)
-
-    def _count(self, limit: str | None) -> None:
+    def _judge(self, process: Process, ended: asyncio.Future[tuple[int, str]]) -> None:
+        """Counts the limit that ended a program; where the kernel did, for its memory, names it."""
+        if ended.cancelled() or ended.exception() is not None:
+            return
+        status, limit = ended.result()
         if limit in COUNTED:  # the word comes from inside
             self.observer.killed(limit)
-
-    def _count_end(self, process: Process, ended: asyncio.Future[tuple[int, str]]) -> None:
-        if not ended.cancelled() and ended.exception() is None:
-            status, limit = ended.result()
-            self._count(limit)
-            if status == -9 and not limit and self._kernel_kills():
-                process.limit = "memory"
+        elif not limit and status in (-9, 137) and self._kernel_kills():
+            process.limit = "memory"
 
     def _kernel_kills(self) -> int:
         """Counts the processes that the kernel has killed for their memory since the last time."""
@@ -180,29 +167,29 @@ class Sandbox:
 
         With `reports` the program can also write to descriptor 3, which `Process.read_report` reads.
         """
+        return await self._start(argv, cwd, env, reports=reports)
+
+    async def _start(
+        self,
+        argv: Sequence[str] | str,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        *,
+        stdin: bytes | None = None,
+        timeout: float = 0.0,
+        most: int = 0,
+        reports: bool = False,
+    ) -> Process:
+        """Starts a program. Input that is given here ends, and the output is kept."""
         command = encoded(argv, {**self._env, **(env or {})})
         await self._filled()
-        process = Process(self._channel)
-        process.ended.add_done_callback(lambda ended: self._count_end(process, ended))
-        self._spawn(process, command, cwd, b"", False, 0.0, 0, reports)
+        process = Process(self._channel, keep=stdin is not None)
+        process.ended.add_done_callback(lambda ended: self._judge(process, ended))
+        first, end = (stdin or b"")[:PIECE], stdin is not None and len(stdin) <= PIECE
+        process.expect_taken(len(first))
+        folder = os.fsencode(cwd or ".")
+        self._channel.send("spawn", process.number, *command, folder, first, end, timeout, most, reports)
         return process
-
-    def _spawn(
-        self,
-        process: Process,
-        command: tuple[list[bytes], dict[bytes, bytes]],
-        cwd: str | None,
-        stdin: bytes,
-        end: bool,
-        timeout: float,
-        most: int,
-        reports: bool = False,
-    ) -> None:
-        if stdin:
-            process.expect_taken(len(stdin))
-        self._channel.send(
-            "spawn", process.number, *command, os.fsencode(cwd or "."), stdin, end, timeout, most, reports
-        )
 
     # ── Files ────────────────────────────────────────────────────────────────────────────────────
 

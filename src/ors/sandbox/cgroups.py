@@ -32,43 +32,29 @@ class Cgroup:
 
     def oom_kills(self) -> int:
         """How many processes the kernel has killed for their memory."""
-        for folder in self.folders:
-            for name in ("memory.events", "memory.oom_control"):
-                try:
-                    words = (folder / name).read_text().split()
-                except OSError:
-                    continue
-                return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
-        return 0
-
-    def processes(self) -> list[int]:
-        """All processes of the sandbox, as the host counts them."""
-        return [int(pid) for pid in (self.folders[0] / "cgroup.procs").read_text().split()]
+        words = self._read("memory.events", "memory.oom_control").split()
+        return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
 
     def memory(self) -> int:
-        for folder in self.folders:
-            for name in ("memory.current", "memory.usage_in_bytes"):
-                try:
-                    return int((folder / name).read_text())
-                except OSError:
-                    continue
-        return 0
+        return int(self._read("memory.current", "memory.usage_in_bytes") or 0)
 
-    def removed(self) -> bool:
+    def _read(self, *names: str) -> str:
+        """The first of these files that a group has: version 2 has other names than version 1."""
+        for file in (folder / name for folder in self.folders for name in names):
+            with suppress(OSError):
+                return file.read_text()
+        return ""
+
+    def remove(self) -> bool:
         """Removes the groups; says whether that was possible: no process may be left in them."""
-        try:
-            self.remove()
-        except OSError:
-            return False
-        return True
-
-    def remove(self) -> None:
-        """Removes the groups, if no process is left in them."""
         for folder in self.folders:
             try:
                 folder.rmdir()
             except FileNotFoundError:
                 continue
+            except OSError:
+                return False
+        return True
 
 
 def counts_sockets(group: Cgroup | None) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ors.errors import SandboxLimit
+from ors.sandbox.inside.archive import reader
 from ors.sandbox.process import AgentChannel, Process
 
 PIECE = 1 << 16
@@ -45,14 +46,7 @@ class Snapshot:
     def reader(self) -> Callable[[int], bytes]:
         """Reads the snapshot from its start, exactly so many bytes at a time."""
         self._file.seek(0)
-
-        def read(size: int) -> bytes:
-            data = self._file.read(size)
-            if len(data) < size:
-                raise ValueError("the snapshot ends too early")
-            return data
-
-        return read
+        return reader(self._file)
 
     def close(self) -> None:
         """Frees the space."""
@@ -95,16 +89,11 @@ async def asked(
 
 
 def failure(path: str, data: bytes) -> Exception:
-    """The error that the agent tells of: its number and text."""
-    number, _, text = data.decode(errors="replace").partition(" ")
-    if int(number) in (errno.EFBIG, errno.ENOSPC):
-        reason = "file" if int(number) == errno.EFBIG else "disk"
-        return SandboxLimit(f"{path}: {text}", reason=reason)
-    return inside_error(int(number), text, path)
-
-
-def inside_error(number: int, text: str, path: str) -> OSError:
-    """An error of the file system inside: the agent's doing, as every SandboxLimit is."""
+    """The error that the agent tells of. Any is the agent's doing, and so a SandboxLimit."""
+    code, _, text = data.decode(errors="replace").partition(" ")
+    number = int(code)
+    if number in (errno.EFBIG, errno.ENOSPC):
+        return SandboxLimit(f"{path}: {text}", reason="file" if number == errno.EFBIG else "disk")
     kind = type(OSError(number, text))
     made = {"reason": "file", "__reduce__": lambda error: (kind, (number, text, path))}
     error: OSError = type(kind.__name__, (kind, SandboxLimit), made)(number, text, path)

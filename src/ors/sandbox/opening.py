@@ -70,7 +70,6 @@ class Cell:
             await asyncio.to_thread(self.launched.ended)
 
     async def end(self, patience: float = 2.0) -> None:
-        """Ends the sandbox, and returns when nothing of it is left."""
         self._by_host = self._by_host or not self._limit
         self.channel.close()
         await asyncio.wait([self.gone], timeout=patience)

@@ -22,27 +22,19 @@ class Pool:
             raise ValueError("limit must be over 0, and warm not under 0")
         self.spec = spec or SandboxSpec()
         self.limit, self.warm, self.wait_seconds = limit, warm, wait_seconds
-        self._places = asyncio.Semaphore(limit)
-        self._line = 0
-        self._ready: deque[Sandbox] = deque()
-        self._used: set[Sandbox] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
-
-    @property
-    def ready(self) -> tuple[Sandbox, ...]:
+        self.ready: deque[Sandbox] = deque()
         """Sandboxes that wait for a caller."""
-        return tuple(self._ready)
+        self.waiting = 0
+        """Callers in the line."""
+        self._places = asyncio.Semaphore(limit)
+        self._used: set[Sandbox] = set()
+        self._filling: asyncio.Task[None] | None = None
+        self._closed = False
 
     @property
     def open(self) -> int:
         """Sandboxes in use."""
         return len(self._used)
-
-    @property
-    def waiting(self) -> int:
-        """Callers in the line."""
-        return self._line
 
     async def take(self) -> Sandbox:
         """A sandbox for the caller, who closes it; waits in the line if all are in use.
@@ -68,7 +60,7 @@ class Pool:
 
     async def _place(self) -> None:
         observer = SANDBOX_OBSERVER.get()
-        self._line += 1
+        self.waiting += 1
         observer.waiting(1)
         try:
             async with asyncio.timeout(self.wait_seconds):
@@ -77,12 +69,12 @@ class Pool:
             text = f"no sandbox became free in {self.wait_seconds:g} s; {self.limit} are in use"
             raise SandboxLimit(text, reason="waiting") from None
         finally:
-            self._line -= 1
+            self.waiting -= 1
             observer.waiting(-1)
 
     def _warm_one(self) -> Sandbox | None:
-        while self._ready:
-            box = self._ready.popleft()
+        while self.ready:
+            box = self.ready.popleft()
             if not box.cell.gone.done():
                 return box
         return None
@@ -93,11 +85,9 @@ class Pool:
 
     def _fill(self) -> None:
         """Opens sandboxes until enough are ready; a failure shows when one is taken."""
-        if not self._tasks and len(self._ready) < self.warm and not self._closed:
-            task = asyncio.ensure_future(self.fill())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.ensure_future(self.fill())
+            self._filling.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def fill(self) -> None:
         """Opens sandboxes until enough are ready.
@@ -105,17 +95,17 @@ class Pool:
         Raises:
             SandboxUnavailable: none can be opened on this machine.
         """
-        while len(self._ready) < self.warm and not self._closed:
-            self._ready.append(await open_box(self.spec))
+        while len(self.ready) < self.warm and not self._closed:
+            self.ready.append(await open_box(self.spec))
 
     async def close(self) -> None:
         """Ends all sandboxes, those in use too."""
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(box.close() for box in (*self._ready, *self._used)))
-        self._ready.clear()
+        if self._filling is not None:
+            self._filling.cancel()
+            await asyncio.wait([self._filling])
+        await asyncio.gather(*(box.close() for box in (*self.ready, *self._used)))
+        self.ready.clear()
 
     async def __aenter__(self) -> "Pool":
         await self.fill()

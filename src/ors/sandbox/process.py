@@ -90,7 +90,6 @@ class AgentChannel(asyncio.Protocol):
             take(b"", b"")
 
     def close(self) -> None:
-        """Ends the connection, which ends the sandbox."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -223,8 +222,12 @@ class Process:
 
     async def wait(self) -> int | None:
         """Waits for the end; returns the exit status, or None when a limit or `kill` ended it."""
-        status, limit = await asyncio.shield(self.ended)
-        return None if limit and status < 0 else status
+        await asyncio.shield(self.ended)
+        return self._status()
+
+    def _status(self) -> int | None:
+        status, limit = self.ended.result()
+        return None if status < 0 and (limit or self.limit) else status
 
     def result(self) -> ExecResult:
         """How the program ended, with the output that was kept.
@@ -233,10 +236,9 @@ class Process:
             SandboxDead: the host ended the sandbox first.
             SandboxLimit: the program could not be started.
         """
-        status, limit = self.ended.result()
-        kept = self._kept or {}
+        limit, kept = self.ended.result()[1], self._kept or {}
         return ExecResult(
-            returncode=None if limit and status < 0 else status,
+            returncode=self._status(),
             stdout=bytes(kept.get(b"O", b"")),
             stderr=bytes(kept.get(b"E", b"")),
             timed_out=limit == "time",

@@ -101,7 +101,6 @@ def _write(file: Path, text: str) -> None:
 
 
 def _install(folder: Path, requirements: Sequence[str]) -> None:
-    """Installs wheels for the Python of the root, by the pip of this one."""
     version = os.readlink(folder / "usr/bin/python3").removeprefix("python")
     command = [
         *(sys.executable, "-m", "pip", "install", "--only-binary=:all:", f"--python-version={version}"),

@@ -93,8 +93,6 @@ PERSONALITIES = (0, 0xFFFFFFFF)
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture, as the kernel and the engines name it."""
-
     column: int
     audit: int
 

@@ -122,7 +122,6 @@ class Lasting:
         return ProgramReply(kept.text(), report, stopped)
 
     async def _end(self, process: Process, kept: Bounded, stopped: str) -> ProgramReply:
-        """Kills the program, unless it has ended, and says how it ended."""
         self._process = None
         process.kill()
         try:

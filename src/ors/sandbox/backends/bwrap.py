@@ -38,7 +38,6 @@ class Bwrap:
     isolates = True
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """Reports what this machine lacks."""
         if sys.platform != "linux" or platform.machine() not in seccomp.ARCHITECTURES:
             return Trouble(f"it does not run on {sys.platform} {platform.machine()}", "install podman")
         if shutil.which("bwrap") is None:
@@ -117,11 +116,9 @@ class Bwrap:
         return ["--seccomp", str(data.add(seccomp.program(counted=counted)))]
 
     def user(self) -> int | None:
-        """User of the host that a sandbox of root becomes."""
         return _unused_user() if os.getuid() == 0 else None
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        """Says what bubblewrap's error means."""
         for part, trouble in _KNOWN:
             if part in text:
                 return trouble
@@ -275,7 +272,7 @@ def _undo(group: cgroups.Cgroup | None, started: list[subprocess.Popen[bytes]]) 
         process.kill()
         process.wait()
     deadline = time.monotonic() + REMOVE_SECONDS
-    while group is not None and not group.removed():  # processes of the sandbox may still be ending
+    while group is not None and not group.remove():  # processes of the sandbox may still be ending
         if time.monotonic() > deadline:
             raise TimeoutError("processes of a sandbox do not end")
         time.sleep(0.005)

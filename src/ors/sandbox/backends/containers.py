@@ -29,7 +29,6 @@ class Containers:
         self.name = engine
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """Reports what this machine lacks."""
         if shutil.which(self.name) is None:
             return Trouble(f"{self.name} is not installed", f"sudo apt-get install {_PACKAGES[self.name]}")
         if spec.image is None:
@@ -41,7 +40,6 @@ class Containers:
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
-        """Starts a container whose only process is the agent."""
         name, counted = f"ors-{os.getpid()}-{secrets.token_hex(6)}", _counts(self.name)
         with tempfile.NamedTemporaryFile("w", prefix="ors-seccomp-", suffix=".json", delete=False) as profile:
             profile.write(seccomp.profile(counted=counted))
@@ -87,7 +85,6 @@ class Containers:
         ]
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        """Says what the engine's error means."""
         if "python" in text or "exec: -I" in text:
             return Trouble(f"there is no Python in {spec.image}", "choose an image with Python 3.8 or newer")
         return Trouble(text or f"{self.name} ended at once", f"{self.name} run --rm {spec.image} true")

@@ -24,7 +24,6 @@ class Unisolated:
         self._warns = warns
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """Reports what this machine lacks."""
         if spec.image or spec.rootfs or spec.writable or spec.mounts or isinstance(spec.network, Allow):
             return Trouble("it is the host itself", "leave out image, rootfs, writable, mounts and Allow")
         return None
@@ -52,5 +51,4 @@ class Unisolated:
         )
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        """Says what a failed start means."""
         return Trouble(text or "the agent ended at once", f"{sys.executable} -I -S -c pass")

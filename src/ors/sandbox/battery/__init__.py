@@ -8,14 +8,14 @@ from importlib.resources import files
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import SandboxBackend
-from ors.sandbox.battery import egress, inside, outside
+from ors.sandbox.battery import inside, outside
 from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.box import Sandbox, open_box
 from ors.sandbox.spec import MB, SandboxSpec
 
 SMALL = SandboxSpec(memory=192 * MB, processes=40, disk=16 * MB, tmp=8 * MB, inodes=5000)
 """Limits that are quick to reach."""
-MUST_WORK = {"use the own loopback", egress.ALLOWED}
+MUST_WORK = {"use the own loopback", outside.ALLOWED}
 SILENT = {
     *("nfsservctl", "lookup_dcookie", "memfd_secret", "quotactl_fd", "statmount", "listmount"),
     *("lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"),
@@ -37,7 +37,7 @@ def calls() -> list[str]:
 
 
 def names() -> list[str]:
-    return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS, *egress.REQUESTS]
+    return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS, *outside.REQUESTS]
 
 
 async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = None) -> AsyncIterator[Verdict]:
@@ -57,8 +57,8 @@ async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = No
                         yield verdict
             if box.backend == "bwrap":  # the others have no allow-lists
                 async with await open_box(replace(spec, network=host.allow), among=among) as box:
-                    for name in egress.REQUESTS:
-                        yield _verdict(name, await egress.attempt(box, host, name))
+                    for name in outside.REQUESTS:
+                        yield _verdict(name, await outside.attempt(box, host, name))
 
 
 @asynccontextmanager

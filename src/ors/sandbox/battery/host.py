@@ -57,7 +57,6 @@ class PlantedHost:
         return self
 
     def revive(self) -> None:
-        """Starts the process that attacks try to kill, with a secret in its environment."""
         self.victim = subprocess.Popen(["sleep", "600"], env={"ORS_SECRET": self.secret})
 
     def __exit__(self, *_: object) -> None:
@@ -138,7 +137,6 @@ class PlantedHost:
         return found
 
     def clean(self) -> None:
-        """Removes what attacks have left."""
         for path in self.marks():
             os.unlink(path)
 

@@ -64,7 +64,6 @@ def read(path: str) -> str:
 
 
 def seen(file: str, wanted: str) -> str:
-    """Looks for a word in a file about every process."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/{file}", "rb") as content:
             if wanted.encode() in content.read().replace(b"=", b"\0").split(b"\0"):
@@ -81,7 +80,6 @@ def connect(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> str:
 
 
 def write_outside(targets: dict[str, Any]) -> str:
-    """Writes to places of the host; the host looks afterwards."""
     for folder in (targets["folder"], "/usr", "/etc", "/", "/usr/local/bin", "/var/tmp", "/dev", "/run"):
         with contextlib.suppress(OSError), open(f"{folder}/{targets['mark']}", "w") as file:
             file.write("here")
@@ -106,7 +104,6 @@ def block_device(targets: dict[str, Any]) -> str:
 
 
 def kill_process(targets: dict[str, Any]) -> str:
-    """Kills a process of the host; the host looks afterwards."""
     os.kill(targets["victim"], 9)
     return ""
 
@@ -119,7 +116,6 @@ def new_namespace(targets: dict[str, Any]) -> str:
 
 
 def in_child(attack: Callable[[], str]) -> str:
-    """Runs an attack that changes the process which makes it."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
@@ -146,7 +142,6 @@ def host_descriptor(targets: dict[str, Any]) -> str:
 
 
 def own_loopback(targets: dict[str, Any]) -> str:
-    """Talks to itself: this must work."""
     server = socket.create_server(("127.0.0.1", 0))
     with server, socket.create_connection(server.getsockname(), timeout=3):
         return "works"
@@ -180,7 +175,6 @@ def grow(size: int) -> list[bytearray]:
 
 
 def much_together(targets: dict[str, Any]) -> str:
-    """Takes twice the memory in eight processes, each of them small."""
     children = {}
     for _ in range(8):
         reader, writer = os.pipe()
@@ -201,7 +195,6 @@ def much_together(targets: dict[str, Any]) -> str:
 
 
 def fill(targets: dict[str, Any]) -> str:
-    """Fills every place up to twice what all of them together may hold."""
     most, found = 2 * targets["disk"], []
     places = "/tmp /home /home/agent /dev/shm /dev /run / /var/tmp /mnt"
     for folder in (targets["work"], *places.split()):
@@ -237,7 +230,6 @@ def works(ways: dict[str, Callable[[], Any]]) -> str:
 
 
 def stop(targets: dict[str, Any]) -> str:
-    """Stops another process, by every system call that sends a signal."""
     pid = os.fork()
     if pid == 0:
         time.sleep(60)
@@ -264,7 +256,6 @@ def disturb_agent(targets: dict[str, Any]) -> str:
 
 
 def lease(targets: dict[str, Any]) -> str:
-    """Makes whoever opens or starts a file wait, or be stopped when another process does."""
     with open(f"{targets['work']}/lease", "w") as file:
         return works(
             {"lease": lambda: fcntl.fcntl(file, 1024, 1), "signal": lambda: fcntl.fcntl(file, 10, 19)}
@@ -282,7 +273,6 @@ def held(targets: dict[str, Any], take: Callable[[], int]) -> str:
 
 
 def in_shared_mapping(targets: dict[str, Any]) -> str:
-    """Takes memory in a shared mapping, whose pages no process has mapped."""
     memory = mmap.mmap(-1, 3 * targets["memory"])
 
     def take() -> int:
@@ -293,7 +283,6 @@ def in_shared_mapping(targets: dict[str, Any]) -> str:
 
 
 def in_messages(targets: dict[str, Any]) -> str:
-    """Takes memory in messages of System V, which outlive their program."""
     libc, queues, message = ctypes.CDLL(None), list[int](), ctypes.create_string_buffer(b"\1", 8200)
 
     def take() -> int:

@@ -1,4 +1,4 @@
-"""Attacks that need the server's side: files, output, time, and what is left after the end."""
+"""Attacks that need the server's side: files, output, time, what is left after the end, allow-lists."""
 
 import asyncio
 import contextlib
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.box import Sandbox
+from ors.sandbox.spec import PROXY_PORT
 
 FAST = 3.0
 """Seconds that an answer may take where a hang is the attack."""
@@ -28,7 +29,6 @@ async def _read(box: Sandbox, path: str) -> bytes:
 
 
 async def through_a_link(box: Sandbox, host: PlantedHost) -> str:
-    """Reads a key of the host by a link that a program has made."""
     await box.exec(["ln", "-sfn", str(host.key), "link"])
     found = await _read(box, "link")
     climbing = await _read(box, "/work/" + "../" * 12 + str(host.key).lstrip("/"))
@@ -36,7 +36,6 @@ async def through_a_link(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def written_through_a_link(box: Sandbox, host: PlantedHost) -> str:
-    """Writes to the host by links to a file and to a folder."""
     await box.exec(f"ln -sfn {host.folder}/open/{host.mark} out; ln -sfn {host.folder}/open folder")
     for path in ("out", f"folder/{host.mark}", "../" * 12 + f"{host.folder}/open/{host.mark}"):
         with contextlib.suppress(OSError):
@@ -45,7 +44,6 @@ async def written_through_a_link(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def copied_from_a_link(box: Sandbox, host: PlantedHost) -> str:
-    """Puts a link into a folder that the server copies to the host."""
     await box.exec(f"mkdir -p tree && ln -sfn {host.key} tree/key && mkfifo tree/pipe; touch tree/file")
     await box.download("tree", host.folder / "copied")
     found = sorted(path.name for path in (host.folder / "copied").iterdir())
@@ -53,7 +51,6 @@ async def copied_from_a_link(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def special_files(box: Sandbox, host: PlantedHost) -> str:
-    """Makes the server read a pipe that nobody writes to, and devices that never end."""
     await box.exec("mkfifo pipe")
     try:
         read = [path for path in ("pipe", "/dev/zero", "/dev/tty", ".") if await _read(box, path)]
@@ -91,7 +88,6 @@ async def daemon(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def kill_everything(box: Sandbox, host: PlantedHost) -> str:
-    """Kills all processes that it can, then asks whether the sandbox still answers."""
     await box.exec("kill -9 -1; kill -INT 1; kill -STOP 1; kill -9 1")
     try:
         async with asyncio.timeout(FAST):
@@ -135,7 +131,6 @@ os.execvp('sh', ['sh', '-c', 'for place in /work /tmp /dev/shm; do head -c 16M /
 
 
 async def graded_by_a_link(box: Sandbox, host: PlantedHost) -> str:
-    """Hands in links to the grader's own files, and to its input."""
     await box.exec(LINKS)
     secret = host.secret.encode()
     result = await box.grade(
@@ -145,7 +140,6 @@ async def graded_by_a_link(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def spoofed_judge(box: Sandbox, host: PlantedHost) -> str:
-    """Hands in a program that prints in the name of the judge which starts it."""
     await box.write_file("program", f"echo {host.mark} > /proc/$PPID/fd/1".encode())
     result = await box.grade(["python3", "-I", "judge.py"], files={"judge.py": JUDGE})
     return "spoke for the judge" if host.mark.encode() in result.stdout else ""
@@ -182,3 +176,59 @@ ATTACKS: dict[str, Attack] = {
 """The last one closes its sandbox."""
 NEVER_UNISOLATED = {"kill the agent", "void the episode by memory"}
 """Attacks that would do harm to the host."""
+
+# ── Allow-lists ──────────────────────────────────────────────────────────────────────────────────
+
+ALLOWED = "egress: reach what is allowed"
+CLIENT = f"""
+import socket, sys
+client = socket.create_connection(("127.0.0.1", {PROXY_PORT}), 5)
+client.sendall(sys.stdin.buffer.read())
+while data := client.recv(65536): sys.stdout.buffer.write(data); sys.stdout.flush()
+"""
+FOLLOW = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).read())"
+END = " HTTP/1.1\n\n"
+GET = "GET / HTTP/1.1\nConnection: close\nHost: elsewhere\n\n"
+SECRETLY = GET.replace("elsewhere", "here")
+NUMBERS = "2130706433:OTHER 0x7f.1:OTHER 0:OTHER [::ffff:127.0.0.1]:OTHER 0x7f.1:PORT 127.0.0.1.:PORT"
+PAIRS = "HERE@THERE THERE#HERE THERE/HERE THERE\\@HERE HERE,THERE"
+HOSTS = ("Host: elsewhere", "Host: HERE\nHost: elsewhere", "Host : elsewhere", "A: b\r\tHost: elsewhere")
+REQUESTS = {
+    ALLOWED: [f"CONNECT HERE{END}{SECRETLY}", f"GET http://HERE/{END}"],
+    "egress: another host": [f"CONNECT localhost:PORT{END}{GET}"],
+    "egress: another port": [f"CONNECT THERE{END}{GET}"],
+    "egress: an address in another form": [f"CONNECT {each}{END}{GET}" for each in NUMBERS.split()],
+    "egress: a name of the host's loopback": [f"CONNECT 127.1:OTHER{END}{GET}"],
+    "egress: a request behind another": [
+        f"CONNECT HERE{END}CONNECT THERE{END}{SECRETLY}",
+        f"GET http://HERE/{END}GET http://THERE/{END}",
+        f"GET http://HERE/ HTTP/1.1\nContent-Length: 0\nTransfer-Encoding: chunked\n\n0\n\n{GET}",
+        f"GET http://HERE/ HTTP/1.1\nContent-Length: 0\nContent-Length: 80\n\n{GET}",
+    ],
+    "egress: two places in one request": [
+        f"{start}{each}{END}{GET}" for start in ("CONNECT ", "GET http://") for each in PAIRS.split()
+    ],
+    "egress: a URL of another host": [f"GET http://THERE/{END}", f"GET HTTP://localhost:PORT/{END}"],
+    "egress: another Host header": [f"GET http://HERE/ HTTP/1.1\n{each}\n\n" for each in HOSTS],
+    "egress: a redirect": [],
+}
+"""The lines that are sent. Planted servers answer with their port, and the host that they are asked for."""
+
+
+async def attempt(box: Sandbox, host: PlantedHost, name: str) -> str:
+    """Sends the requests of an attack, and says what came back from where nothing should."""
+    port, other = map(str, host.ports)
+    words = {"HERE": f"127.0.0.1:{port}", "THERE": f"127.0.0.1:{other}", "PORT": port, "OTHER": other}
+    commands = [(["python3", "-c", FOLLOW, "http://{HERE}/http://{THERE}/".format(**words)], "")] * (
+        not REQUESTS[name]
+    )
+    commands += [(["python3", "-c", CLIENT], request) for request in REQUESTS[name]]
+    replies = []
+    for argv, text in commands:
+        for word, meaning in {"\n": "\r\n", "THERE": words["THERE"], **words}.items():
+            text = text.replace(word, meaning)
+        replies.append((await box.exec(argv, stdin=text.encode(), timeout=10)).stdout.decode())
+    if name == ALLOWED:
+        return "reached" if all(f"port={port} host=" in reply for reply in replies) else ""
+    wanted = (f"port={other} host=", "host=elsewhere", "host=localhost")
+    return next((word for word in wanted for reply in replies if word in reply), "")

@@ -115,7 +115,6 @@ def _place(name: str) -> Path | Reference:
 
 
 def _stamp(path: Path, name: str) -> str:
-    """Changes when the image at this path does."""
     files = [path / each for each in ("index.json", "manifest.json")] if path.is_dir() else [path]
     stats = [each.stat() for each in files if each.exists()] or [path.stat()]
     return f"{path.resolve()} {name} {[(each.st_ino, each.st_size, each.st_mtime_ns) for each in stats]}"

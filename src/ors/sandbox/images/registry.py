@@ -99,7 +99,6 @@ class _Registry:
         return None
 
     def top(self, tag: str) -> Mapping[str, Any]:
-        """The manifest or index of a tag or digest."""
         try:
             data = small(self._get(f"manifests/{tag}"))
         except (OSError, HTTPException) as error:

@@ -26,7 +26,7 @@ g={'__name__':'agent'}
 v=sys.modules['_frozen_importlib_external'].MAGIC_NUMBER
 for m,c,s in marshal.loads(take(int.from_bytes(take(4),'big'))):
  exec(marshal.loads(c) if m==v else compile(s,'agent','exec'),g)
-g['main']()
+g['main'](take)
 """
 """Program of `python -c`: receives the agent over standard input. A Python of the server's version need not
 compile it, which takes longer than everything else."""
@@ -45,6 +45,5 @@ def agent() -> bytes:
 
 
 def framed(value: Any) -> bytes:
-    """A value in the form of a request to the agent."""
     data = marshal.dumps(value, 2)
     return len(data).to_bytes(4, "big") + data

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from ors.sandbox.inside.archive import CHANGES, leaves, pack, read_all, reader, unpack, write_all
+    from ors.sandbox.inside.archive import CHANGES, PIECE, leaves, pack, reader, unpack, write_all
     from ors.sandbox.inside.child import KILL, REPORT, Child, check_regular, forked, pipes, spawned
     from ors.sandbox.inside.usage import lock, open_way_out, overuse, overview, processes
 
@@ -145,8 +145,6 @@ class InsideAgent:
         most: int,
         reports: bool,
     ) -> None:
-        """Starts a program; a failure is told as a shell tells it, by 126 or 127."""
-
         def start(fds: list[int]) -> int:
             if not os.path.isdir(self.mapped(cwd)):
                 raise FileNotFoundError(2, "there is no folder " + os.fsdecode(cwd))
@@ -156,8 +154,6 @@ class InsideAgent:
         self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]), reports)
 
     def on_pack(self, number: int, base: bytes, names: dict[bytes, bytes], most: tuple[int, ...]) -> None:
-        """Writes files to the server, in a process of its own."""
-
         def work() -> None:
             pack(self.mapped(base), names, lambda data: write_all(1, data), unlock=True, most=most)
 
@@ -168,7 +164,9 @@ class InsideAgent:
         self.grades = bool(within and self.settings["places"])
 
         def work() -> None:
-            for link in unpack(self.mapped(base), reader(0), links=True):
+            with open(0, "rb", PIECE) as stream:
+                made = unpack(self.mapped(base), reader(stream), links=True)
+            for link in made:
                 if within and leaves(self.mapped(within), link):
                     os.unlink(link)
 
@@ -185,7 +183,6 @@ class InsideAgent:
         complaint: bytes,
         reports: bool = False,
     ) -> None:
-        """Starts a child between pipes."""
         theirs, ours = pipes(eof and not stdin, reports)
         try:
             os.write(self.oom, b"1000")
@@ -235,7 +232,6 @@ class InsideAgent:
             self.children[number].unread -= count
 
     def on_kill(self, number: int, signal: int) -> None:
-        """Sends a signal to the process group of a program."""
         child = self.children.get(number)
         if child is not None and signal == KILL:
             child.stop("kill")
@@ -243,7 +239,6 @@ class InsideAgent:
             os.killpg(child.pid, signal)
 
     def ready(self, child: Child, fd: int) -> None:
-        """Moves bytes of one stream."""
         if fd == child.stdin:
             self.feed(child)
         elif fd in child.outputs:
@@ -378,8 +373,8 @@ class InsideAgent:
         self.say(number, b"F", f"{code} {text}".encode(errors="replace"))
 
 
-def main() -> None:
-    settings = marshal.loads(read_all(0, int.from_bytes(read_all(0, 4), "big")))
+def main(take: Callable[[int], bytes]) -> None:
+    settings = marshal.loads(take(int.from_bytes(take(4), "big")))
     agent = InsideAgent(settings)
     os.dup2(os.open("/dev/null", os.O_RDWR), 2)
     if settings["way_out"] >= 0:

@@ -14,6 +14,7 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import IO
 
     Write = Callable[[bytes], object]
     Names = dict[tuple[int, int], bytes]
@@ -178,13 +179,17 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
         elif kind == b"L":
             content = read(min(size, 4096))
             if links:
-                unpack_link(target, content, os.symlink)
+                unlink(target)
+                os.symlink(content, target)
                 made.append(target)
         elif kind == b"W":
             remove(target)
         elif kind == b"H":
-            unpack_link(target, os.path.join(base, checked_path(read(min(size, 4096)), top)), os.link)
+            first = os.path.join(base, checked_path(read(min(size, 4096)), top))
+            unlink(target)
+            os.link(first, target)
         else:
+            unlink(target)
             unpack_file(target, mode, size, read)
     set_modes(folders)
     return made
@@ -213,20 +218,17 @@ def set_modes(folders: list[tuple[bytes, int]]) -> None:
 
 
 def checked_path(path: bytes, top: bytes) -> bytes:
-    """A path that stays below its base, and in `top`."""
     parts = path.split(b"/")
     if b"\0" in path or not all(parts) or b".." in parts or b"." in parts or top not in (b"", parts[0]):
         raise ValueError("a path of the stream leaves its folder")
     return path
 
 
-def unpack_link(target: bytes, content: bytes, make: Callable[[bytes, bytes], None]) -> None:
-    """Makes a link, in the place of what was there."""
+def unlink(path: bytes) -> None:
     try:
-        make(content, target)
-    except FileExistsError:
-        os.unlink(target)
-        make(content, target)
+        os.unlink(path)
+    except FileNotFoundError:
+        return
 
 
 def remove(path: bytes) -> None:
@@ -234,8 +236,8 @@ def remove(path: bytes) -> None:
         import shutil
 
         shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.unlink(path)
+    else:
+        unlink(path)
 
 
 def leaves(root: bytes, link: bytes) -> bool:
@@ -263,12 +265,7 @@ def leaves(root: bytes, link: bytes) -> bool:
 
 def unpack_file(target: bytes, mode: int, size: int, read: Callable[[int], bytes]) -> None:
     """Makes a file, and never writes to one that was there."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        fd = os.open(target, flags, 0o600)
-    except FileExistsError:
-        os.unlink(target)
-        fd = os.open(target, flags, 0o600)
+    fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         while True:
             at, length = int.from_bytes(read(8), "big"), int.from_bytes(read(8), "big")
@@ -288,34 +285,11 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def reader(fd: int) -> Callable[[int], bytes]:
-    """Reads exactly so many bytes at a time, and takes them from the file in large pieces."""
-    held, start = b"", 0
-
+def reader(file: IO[bytes]) -> Callable[[int], bytes]:
     def read(size: int) -> bytes:
-        nonlocal held, start
-        while len(held) - start < size:
-            more = os.read(fd, PIECE)
-            if not more:
-                raise ValueError("the stream ends too early")
-            held, start = held[start:] + more, 0
-        start += size
-        return held[start - size : start]
+        data = file.read(size)
+        if len(data) < size:
+            raise ValueError("the stream ends too early")
+        return data
 
     return read
-
-
-def read_all(fd: int, size: int) -> bytes:
-    """Reads exactly so many bytes.
-
-    Raises:
-        ValueError: the stream ends too early.
-    """
-    parts, left = [], size
-    while left:
-        part = os.read(fd, min(left, PIECE))
-        if not part:
-            raise ValueError("the stream ends too early")
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts)

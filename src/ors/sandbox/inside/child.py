@@ -31,7 +31,6 @@ class Child:
         self.status: int | None = None
 
     def stop(self, limit: str) -> None:
-        """Kills the program and its process group."""
         self.limit, self.stopped = self.limit or limit, True
         try:
             os.killpg(self.pid, KILL)
@@ -49,7 +48,6 @@ class Child:
         return data
 
     def note(self, status: int) -> None:
-        """Notes how the program has ended; negative for a signal."""
         self.status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
     def feed(self) -> int:
@@ -108,7 +106,6 @@ def widen(fd: int) -> None:
 
 
 def found(program: bytes, path: bytes) -> bytes:
-    """The file of a program, as a shell finds it."""
     if b"/" in program:
         return program
     for folder in path.split(b":"):
