@@ -15,11 +15,42 @@ from ors.providers import Provider
 from ors.types import Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput, ToolSpec
 
 
-class Session(Bound):
+class _HasTools:
+    """Whatever lists tools: an environment, or a session."""
+
+    wrapped: AsyncEnvironment | AsyncSession
+    portal: Portal
+
+    @overload
+    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
+
+    @overload
+    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
+
+    def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools: see `AsyncEnvironment.list_tools`."""
+
+        async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
+            return await self.wrapped.list_tools(format, terminal=terminal)
+
+        return self.portal.run(listed)
+
+    def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool: see `AsyncEnvironment.terminal_tool`."""
+        return self.portal.run(self.wrapped.terminal_tool)
+
+    def is_assistant_message_final(self) -> bool:
+        """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
+        return self.portal.run(self.wrapped.is_assistant_message_final)
+
+
+class Session(_HasTools, Bound):
     """One episode: `AsyncSession` without `await`."""
 
     def __init__(self, async_session: AsyncSession, loop: Portal) -> None:
-        self.wrapped = async_session
+        self.wrapped: AsyncSession = async_session
         self.portal = loop
 
     def __repr__(self) -> str:
@@ -83,30 +114,6 @@ class Session(Bound):
         """What all calls have earned so far: see `AsyncSession.score`."""
         return self.portal.run(self.wrapped.score)
 
-    @overload
-    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
-
-    @overload
-    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
-
-    def list_tools(
-        self, format: Provider | None = None, *, terminal: bool = False
-    ) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools of this task: see `AsyncSession.list_tools`."""
-
-        async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
-            return await self.wrapped.list_tools(format, terminal=terminal)
-
-        return self.portal.run(listed)
-
-    def terminal_tool(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool: see `AsyncSession.terminal_tool`."""
-        return self.portal.run(self.wrapped.terminal_tool)
-
-    def is_assistant_message_final(self) -> bool:
-        """Whether a message ends the episode: see `AsyncSession.is_assistant_message_final`."""
-        return self.portal.run(self.wrapped.is_assistant_message_final)
-
     def call_terminal_tool(self, message: str = "", *, on_task_id: OnTaskId | None = None) -> ToolOutput:
         """Calls the `@terminal` tool: see `AsyncSession.call_terminal_tool`."""
         return self.portal.run(lambda: self.wrapped.call_terminal_tool(message, on_task_id=on_task_id))
@@ -142,11 +149,11 @@ class Session(Bound):
         return [Session(session, self.portal) for session in made]
 
 
-class Environment(Bound):
+class Environment(_HasTools, Bound):
     """One environment of a server: `AsyncEnvironment` without `await`."""
 
     def __init__(self, async_env: AsyncEnvironment, loop: Portal) -> None:
-        self.wrapped = async_env
+        self.wrapped: AsyncEnvironment = async_env
         self.portal = loop
 
     def __repr__(self) -> str:
@@ -181,26 +188,6 @@ class Environment(Bound):
         """Iterates over the tasks of a split: see `AsyncEnvironment.tasks`."""
         return self.portal.iterate(self.wrapped.tasks(split, page_size=page_size))
 
-    @overload
-    def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
-
-    @overload
-    def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
-
-    def list_tools(
-        self, format: Provider | None = None, *, terminal: bool = False
-    ) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools that all tasks share: see `AsyncEnvironment.list_tools`."""
-
-        async def listed() -> list[ToolSpec] | list[dict[str, Any]]:
-            return await self.wrapped.list_tools(format, terminal=terminal)
-
-        return self.portal.run(listed)
-
-    def terminal_tool(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool: see `AsyncEnvironment.terminal_tool`."""
-        return self.portal.run(self.wrapped.terminal_tool)
-
     def required_secrets(self) -> list[str]:
         """The names of the secrets that it needs: see `AsyncEnvironment.required_secrets`."""
         return self.portal.run(self.wrapped.required_secrets)
@@ -212,10 +199,6 @@ class Environment(Bound):
     def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
         """What the environment says about itself: see `AsyncEnvironment.description`."""
         return self.portal.run(lambda: self.wrapped.description(counts=counts))
-
-    def is_assistant_message_final(self) -> bool:
-        """Whether a message ends the episode: see `AsyncEnvironment.is_assistant_message_final`."""
-        return self.portal.run(self.wrapped.is_assistant_message_final)
 
     def session(
         self,

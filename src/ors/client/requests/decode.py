@@ -3,13 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args, overload
 
 from pydantic import TypeAdapter, ValidationError
 
 from ors._json import loads, problems
 from ors.errors import ORSError, ServerFailed, ToolCallError, ToolFailed
-from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput
+from ors.providers import Provider
+from ors.providers.convert import convert_tool_response
+from ors.types import Block, Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput, ToolSpec
 
 ErrorFrom = Callable[[str], ORSError]
 
@@ -65,6 +67,46 @@ def items(answer: Any, kind: type, what: str) -> list[Any]:
     if not isinstance(answer, list) or not all(isinstance(item, kind) for item in answer):
         raise ServerFailed(f"the server's answer is not a list of {what}")
     return answer
+
+
+class HasTools:
+    """Whatever lists tools: an environment, or a session."""
+
+    async def _tools(self) -> Any:
+        raise NotImplementedError
+
+    @overload
+    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
+
+    @overload
+    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
+
+    async def list_tools(
+        self, format: Provider | None = None, *, terminal: bool = False
+    ) -> list[ToolSpec] | list[dict[str, Any]]:
+        """The tools of the task, or those that all tasks share: as `ToolSpec`, or in a provider's format.
+
+        The `@terminal` tool is among them only if `terminal` is set.
+
+        Raises:
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
+        """
+        return convert_tool_response(tools(await self._tools(), terminal=terminal), format)
+
+    async def terminal_tool(self) -> TerminalToolSpec | None:
+        """The `@terminal` tool, which takes the agent's last message; None if there is none.
+
+        Raises:
+            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
+        """
+        return terminal_tool(await self._tools())
+
+    async def is_assistant_message_final(self) -> bool:
+        """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode.
+
+        If so, give the text to `call_terminal_tool`, and stop. Raises as `terminal_tool`.
+        """
+        return await self.terminal_tool() is not None
 
 
 def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 from urllib.parse import quote
 
 from ors._protocol import (
@@ -16,25 +16,22 @@ from ors._protocol import (
     Endpoint,
 )
 from ors.client.requests.decode import (
+    HasTools,
     Task,
     field,
     items,
     object_of,
     required_secrets,
     reward_spec,
-    terminal_tool,
-    tools,
 )
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound
 from ors.errors import ResponseError
-from ors.providers import Provider
-from ors.providers.convert import convert_tool_response
-from ors.types import RewardSpec, TerminalToolSpec, ToolSpec
+from ors.types import RewardSpec
 
 
-class AsyncEnvironment(Bound):
+class AsyncEnvironment(HasTools, Bound):
     """One environment of a server: its splits, tasks, tools and sessions."""
 
     def __init__(self, name: str, client: RemoteServer, api_key: str | None = None) -> None:
@@ -81,32 +78,13 @@ class AsyncEnvironment(Bound):
             for task in await self.get_task_range(split, start, min(start + size, total)):
                 yield task
 
-    @overload
-    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
-
-    @overload
-    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
-
-    async def list_tools(
-        self, format: Provider | None = None, *, terminal: bool = False
-    ) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools that all tasks share, as `ToolSpec` or in a provider's format.
-
-        The `@terminal` tool is among them only if `terminal` is set.
-        """
-        return convert_tool_response(tools(await self._ask(TOOLS), terminal=terminal), format)
-
-    async def terminal_tool(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool, which takes the agent's last message; None if there is none."""
-        return terminal_tool(await self._ask(TOOLS))
-
     async def required_secrets(self) -> list[str]:
         """The names of the secrets without which the server creates no session."""
-        return required_secrets(object_of(await self._ask(TOOLS)))
+        return required_secrets(object_of(await self._tools()))
 
     async def reward_spec(self) -> RewardSpec:
         """What the environment declares of its rewards: their range, and what each name means."""
-        return reward_spec(object_of(await self._ask(TOOLS)))
+        return reward_spec(object_of(await self._tools()))
 
     async def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
         """What the environment says about itself; None if its server does not tell.
@@ -119,10 +97,6 @@ class AsyncEnvironment(Bound):
             return object_of(await self._ask(endpoint))
         except ResponseError:  # another package, an older version of this one, or a proxy in between
             return None
-
-    async def is_assistant_message_final(self) -> bool:
-        """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode."""
-        return await self.terminal_tool() is not None
 
     def session(
         self,
@@ -147,6 +121,9 @@ class AsyncEnvironment(Bound):
     def attach(self, sid: str) -> AsyncSession:
         """The session of that id, which was started before, by this process or another one."""
         return AsyncSession(self, api_key=self.api_key, sid=sid)
+
+    async def _tools(self) -> Any:
+        return await self._ask(TOOLS)
 
     async def _ask(self, endpoint: Endpoint, body: Mapping[str, Any] | None = None) -> Any:
         return await self.client.ask(

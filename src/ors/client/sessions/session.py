@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.requests.decode import SessionScore, Task, blocks, field, terminal_tool, tool_output, tools
+from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import CallAddress, OnTaskId, PendingCall
 from ors.client.sessions.create import Ahead, checked_sid, create, delete, delete_later, new_sid, task_body
@@ -16,14 +16,13 @@ from ors.client.sessions.transcript import Transcript
 from ors.client.transports.base import Bound
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
-from ors.providers.convert import convert_tool_response
-from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
+from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput
 
 if TYPE_CHECKING:
     from ors.client.sessions.environment import AsyncEnvironment
 
 
-class AsyncSession(Bound):
+class AsyncSession(HasTools, Bound):
     """One episode. `async with` opens and ends it; so do `start()` and `close()`, which waits for the end.
 
     With `sid` it is attached to a session that was started before; leaving `async with` does not end it.
@@ -192,51 +191,25 @@ class AsyncSession(Bound):
             await self.get_prompt()
         return self._transcript.messages(format)
 
-    @overload
-    async def list_tools(self, format: None = None, *, terminal: bool = False) -> list[ToolSpec]: ...
-
-    @overload
-    async def list_tools(self, format: Provider, *, terminal: bool = False) -> list[dict[str, Any]]: ...
-
-    async def list_tools(
-        self, format: Provider | None = None, *, terminal: bool = False
-    ) -> list[ToolSpec] | list[dict[str, Any]]:
-        """The tools of this task, as `ToolSpec` or in a provider's format.
-
-        The `@terminal` tool is among them only if `terminal` is set.
-
-        Raises:
-            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
-        """
+    async def _tools(self) -> Any:
         try:
             answer = await self._ask(TASK_TOOLS)
         except NotFound:
             # ors-sdk 0.1.0: older servers have no /task_tools.
             answer = await self._ask(TOOLS)
-        listed = tools(answer, terminal=terminal)
         self._terminal = (terminal_tool(answer),)
-        return convert_tool_response(listed, format)
+        return answer
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
-        """The `@terminal` tool, which takes the agent's last message; None if there is none. Cached.
+        """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
 
         Raises:
             SessionLost, ResponseError, TransportError: the server refused, or was not reached.
         """
         if self._terminal is None:
-            await self.list_tools()
+            await self._tools()
         assert self._terminal is not None
         return self._terminal[0]
-
-    async def is_assistant_message_final(self) -> bool:
-        """Whether there is a `@terminal` tool, so that a message without tool calls ends the episode.
-
-        If so, give the text to `call_terminal_tool`, and stop.
-
-        Raises:
-            SessionLost, ResponseError, TransportError: the server refused, or was not reached.
-        """
-        return await self.terminal_tool() is not None
 
     async def call_terminal_tool(
         self, message: str = "", *, on_task_id: OnTaskId | None = None
