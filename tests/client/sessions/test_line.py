@@ -8,7 +8,7 @@ import pytest
 
 from ors import Environment, JSONObject, Limits, Server, TextBlock, ToolOutput, tool
 from ors.client import AsyncEnvironment, AsyncORS, Options, ToolInvocation
-from ors.client.requests.line import RetryInLine, WaitingLine
+from ors.client.requests.retry import RetryInLine, WaitingLine
 from ors.errors import Unavailable
 from ors.rollouts import AgentMessage, rollouts
 from tests.support.live_server import serving

@@ -1,6 +1,5 @@
 """One tool call: sent once, rejoined until its result arrives."""
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -23,7 +22,8 @@ from ors.client.requests.retry import Retry
 from ors.client.requests.server import RemoteServer, read_body
 from ors.client.requests.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
-from ors.errors import CallOutcomeUnknown, SessionLost, ToolFailed, TransportError
+from ors.client.transports.multiplexed import Answer
+from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolFailed, TransportError
 
 OnTaskId = Callable[[str], None]
 
@@ -55,10 +55,12 @@ class PendingCall(Interruptible):
     else by its idempotency key if the server honours it, else not at all.
     """
 
-    __slots__ = (
-        "_asked", "_deadline", "_key", "_maybe_started", "_on_task_id", "_opened", "_rejoining", "_remote",
-        "_retry", "_task_id", "_to", "body",
-    )  # fmt: skip
+    # Class attributes, since most calls set none of them.
+    _task_id: str | None = None
+    _maybe_started = False
+    _opened: float | None = None
+    _retry: Retry | None = None  # since the connection broke without progress
+    _answer: Answer | None = None  # while it is waited for over a link
 
     def __init__(self, to: CallAddress, asked: dict[str, Any], on_task_id: OnTaskId | None) -> None:
         super().__init__()
@@ -68,11 +70,9 @@ class PendingCall(Interruptible):
         self._asked = asked
         self.body = dumps(asked)
         self._on_task_id = on_task_id
-        self._task_id: str | None = asked.get("task_id")
-        self._maybe_started = self._rejoining = self._task_id is not None
-        self._opened: float | None = None
+        if "task_id" in asked:
+            self._task_id, self._maybe_started = asked["task_id"], True
         self._deadline = self.loop.time() + to.remote.options.call_seconds
-        self._retry: Retry | None = None  # since the connection broke without progress
 
     async def result(self) -> bytes | str:
         """Runs the call; returns its result as JSON.
@@ -85,8 +85,7 @@ class PendingCall(Interruptible):
         try:
             while True:
                 try:
-                    with self:
-                        return await self._attempt()
+                    return await self._attempt()
                 except TransportError as error:
                     with self:
                         await self._recover(error)
@@ -102,18 +101,30 @@ class PendingCall(Interruptible):
         answer = None if link is None else link.call(to.wire_path, to.sid, self._key, self.body)
         if answer is None:
             headers = {**to.headers, IDEMPOTENCY_KEY: self._key}
-            return await self._streamed(await remote.send(CALL.method, to.path, headers, self.body))
-        try:  # as `arrived` does: a coroutine less on the hot path
+            with self:
+                return await self._streamed(await remote.send(CALL.method, to.path, headers, self.body))
+        self._answer = answer
+        try:
             told = await answer.begun
-        except asyncio.CancelledError:
+        except BaseException:
             answer.close()
             raise
+        finally:
+            self._answer = None
         if told is None:
-            return await self._streamed(await answer.arrived())
+            with self:
+                return await self._streamed(await answer.arrived())
         task_id, _, result = told.partition(b" ")
         if self._on_task_id is not None and self._task_id is None:
             self._on_task_id(task_id.decode("latin-1"))
         return result
+
+    def interrupt(self, error: ORSError) -> None:
+        """Makes the call raise `error`. Over a link by its answer, without cancelling the task."""
+        if self._answer is None:
+            super().interrupt(error)
+        elif not self._answer.begun.done():
+            self._answer.begun.set_exception(error)
 
     async def _streamed(self, response: Response) -> str:
         if response.status != 200:
@@ -156,10 +167,8 @@ class PendingCall(Interruptible):
     async def _recover(self, error: TransportError) -> None:
         self.silent_after = None
         self._maybe_started = self._maybe_started or not certainly_not_run(error)
-        if self._maybe_started:
-            if self._task_id is None and not self._remote.honours_keys:
-                raise CallOutcomeUnknown(f"the call may have run: {error}") from error
-            self._rejoining = True
+        if self._maybe_started and self._task_id is None and not self._remote.honours_keys:
+            raise CallOutcomeUnknown(f"the call may have run: {error}") from error
         if self._retry is None or self._held_long():
             options = self._remote.options
             seconds, deadline = options.call_seconds, self._deadline
@@ -180,7 +189,7 @@ class PendingCall(Interruptible):
         if reader.error is not None:
             if reader.error.startswith(SESSION_OVER):
                 raise SessionLost(reader.error, reason=reader.reason)
-            if self._rejoining and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
+            if self._maybe_started and reader.error.startswith((UNKNOWN_TASK_ID, RESULT_GONE)):
                 raise CallOutcomeUnknown(
                     f"the call has run or is running, but its result is lost: {reader.error}"
                 )
