@@ -28,6 +28,8 @@ AGENTS = pytest.mark.parametrize("name", CODING)
 HARMLESS = {"list_mcp_resource_templates", "list_mcp_resources", "read_mcp_resource", "request_user_input"}
 """Tools of Codex that cannot be turned off. None of them reaches files or programs."""
 
+pytestmark = pytest.mark.timeout(900)  # the first test installs the agents
+
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
