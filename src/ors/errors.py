@@ -66,7 +66,7 @@ Who = Literal["client", "environment", "server", "network"]
 class ORSError(Exception):
     """Any error of this package."""
 
-    status: ClassVar[int] = 500
+    status: int = 500
     who: ClassVar[Who] = "server"
 
     def __init__(self, message: str = "", *, reason: str | None = None) -> None:
@@ -161,10 +161,6 @@ class SandboxLimit(ORSError):
 
     who = "environment"
 
-    def __init__(self, message: str = "", *, reason: str | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-
 
 class SandboxDead(ORSError):
     """The host has closed, stopped or killed the sandbox. Open a new one."""
@@ -198,7 +194,7 @@ class Unavailable(TransportError):
     ) -> None:
         super().__init__(message, reason=reason)
         self.retry_after = retry_after
-        self.status = status  # type: ignore[misc]
+        self.status = status
 
 
 class ResponseError(ORSError):
@@ -207,7 +203,7 @@ class ResponseError(ORSError):
     def __init__(self, message: str = "", *, status: int | None = None, reason: str | None = None) -> None:
         super().__init__(message, reason=reason)
         if status is not None:
-            self.status = status  # type: ignore[misc]
+            self.status = status
 
 
 class BadRequest(ResponseError):

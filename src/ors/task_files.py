@@ -122,14 +122,24 @@ PARQUET_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 
 
-def _at(row: Callable[[int], JSONObject], count: int, index: int | slice) -> JSONObject | list[JSONObject]:
-    """One row, or those of a slice, of a sequence whose rows are made when they are asked for."""
-    if isinstance(index, slice):
-        return [row(number) for number in range(count)[index]]
-    return row(range(count)[index])
+class Rows(Sequence[JSONObject]):
+    """Tasks that are made when they are asked for."""
+
+    @abstractmethod
+    def row(self, index: int) -> JSONObject:
+        """The task at an index that exists."""
+
+    @overload
+    def __getitem__(self, index: int) -> JSONObject: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JSONObject]: ...
+    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
+        if isinstance(index, slice):
+            return [self.row(number) for number in range(len(self))[index]]
+        return self.row(range(len(self))[index])
 
 
-class FileRows(Sequence[JSONObject]):
+class FileRows(Rows):
     """Rows of a file. The file stays open: one that is replaced meanwhile still has its old rows here."""
 
     sha256: str | None = None
@@ -150,24 +160,13 @@ class FileRows(Sequence[JSONObject]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, index: int) -> JSONObject: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[JSONObject]: ...
-    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        return _at(self.row, len(self), index)
-
     @abstractmethod
     def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
         """Offsets at which rows begin."""
 
     @abstractmethod
     def parsed(self, content: bytes) -> JSONObject:
-        """One row from its bytes.
-
-        Raises:
-            ValueError: it is not valid; the text says why.
-        """
+        """One row from its bytes. Raises ValueError if it is not valid; the text says why."""
 
     def row(self, index: int) -> JSONObject:
         start, end = self._span(index)
@@ -270,7 +269,7 @@ class CSVRows(FileRows):
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
 
 
-class DatasetRows(Sequence[JSONObject]):
+class DatasetRows(Rows):
     """Rows of a data set with a length, which gives a dictionary for an index."""
 
     def __init__(self, source: Any) -> None:
@@ -287,13 +286,6 @@ class DatasetRows(Sequence[JSONObject]):
     def __len__(self) -> int:
         return len(self._source)
 
-    @overload
-    def __getitem__(self, index: int) -> JSONObject: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[JSONObject]: ...
-    def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
-        return _at(self.row, len(self), index)
-
     def row(self, index: int) -> JSONObject:
         found: Any = self._source[index]
         if not isinstance(found, Mapping):
@@ -301,10 +293,6 @@ class DatasetRows(Sequence[JSONObject]):
                 f"row {index} of {type(self._source).__name__} is {type(found).__name__}, not a dictionary"
             )
         return found
-
-
-def parquet_rows(path: Path) -> JSONLRows:
-    return JSONLRows(path, cached(str(path), os.stat(path), ".jsonl", partial(_write_parquet_rows, path)))
 
 
 def _write_parquet_rows(path: Path, file: IO[bytes]) -> None:
@@ -352,12 +340,11 @@ def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject
     if not path.is_file():
         relative = "" if path.is_absolute() else f"; relative paths begin in {Path.cwd()}"
         raise FileNotFoundError(f"there is no file {path}{relative}")
-    if sha256 is None:
-        return _rows(path)
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256.lower():
-        raise ValueError(f"{path} is another file: its SHA-256 is {found}, not {sha256}")
+    if sha256 is not None:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != sha256.lower():
+            raise ValueError(f"{path} is another file: its SHA-256 is {found}, not {sha256}")
     rows = _rows(path)
     rows.sha256 = sha256
     return rows
@@ -372,7 +359,8 @@ def _rows(path: Path) -> FileRows:
         case ".tsv":
             return CSVRows(path, "\t")
         case ".parquet":
-            return parquet_rows(path)
+            lines = cached(str(path), os.stat(path), ".jsonl", partial(_write_parquet_rows, path))
+            return JSONLRows(path, lines)
         case ".json":
             raise ValueError(f"{path} is one JSON value; write one task per line and name it .jsonl")
         case _:

@@ -32,7 +32,7 @@ from ors.server.observe.loop_watch import LoopWatch
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import INSPECTOR, MCP_ROUTES, PAGES, STANDARD, is_open, keyless_bytes
 from ors.server.sessions.api_keys import Keys
-from ors.server.sessions.recent_calls import RecentCalls
+from ors.server.sessions.kept_results import RecentCalls
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.shared import SHUTDOWN, Identity, Shared
 from ors.types import JSONObject

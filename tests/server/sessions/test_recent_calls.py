@@ -7,7 +7,7 @@ from ors.server.admin.recent_activity import Traffic
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.sessions.calls import Call, Calls
-from ors.server.sessions.recent_calls import BUDGET_BYTES, ENTRY_BYTES, MOST_BYTES, RecentCalls
+from ors.server.sessions.kept_results import BUDGET_BYTES, CALL_BYTES, MOST_EVENTS_BYTES, RecentCalls
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared
 
@@ -33,17 +33,21 @@ def test_the_newest_calls_stay_within_the_budget() -> None:
     for number in range(many):
         add(recent, number, size=size)
     kept = recent.of("a", "")
-    taken = len(kept) * (size + ENTRY_BYTES)
-    assert BUDGET_BYTES // 2 <= taken <= BUDGET_BYTES + size + ENTRY_BYTES
+    taken = len(kept) * (size + CALL_BYTES)
+    assert BUDGET_BYTES // 2 <= taken <= BUDGET_BYTES + size + CALL_BYTES
     assert [call.id for call in kept] == [f"call-{number}" for number in range(many - len(kept), many)]
 
 
 def test_a_large_result_is_not_kept_but_its_call_is() -> None:
     recent = RecentCalls()
-    add(recent, 1, size=MOST_BYTES)
-    add(recent, 2, size=MOST_BYTES + 1)
+    add(recent, 1, size=MOST_EVENTS_BYTES)
+    add(recent, 2, size=MOST_EVENTS_BYTES + 1)
     whole, large = recent.of("a", "")
-    assert (len(whole.events or b""), large.events, large.size) == (MOST_BYTES, None, MOST_BYTES + 1)
+    assert (len(whole.events or b""), large.events, large.size) == (
+        MOST_EVENTS_BYTES,
+        None,
+        MOST_EVENTS_BYTES + 1,
+    )
 
 
 def test_prompts_are_kept_beside_the_calls() -> None:

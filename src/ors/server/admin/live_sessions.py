@@ -16,7 +16,7 @@ from ors.server.http.streams import Feed, event
 from ors.server.observe.events import CallEnded, CallStarted, LoopHeld, PromptAsked, Watched
 from ors.server.sessions.api_keys import Keys
 from ors.server.sessions.calls import Call
-from ors.server.sessions.recent_calls import RecentCall
+from ors.server.sessions.kept_results import RecentCall
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared

@@ -8,7 +8,7 @@ from typing import Any
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.observe.counters import EpisodeTotals
 from ors.server.observe.events import EpisodeEnded
-from ors.server.sessions.recent_calls import MOST_A_SECOND
+from ors.server.sessions.kept_results import MOST_A_SECOND
 from ors.server.sessions.shared import Shared
 
 MINUTES = 5

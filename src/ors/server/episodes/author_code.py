@@ -84,15 +84,11 @@ class CallOrder:
 
 
 class OutOfTime(Exception):
-    """Authors' code did not end in time."""
+    """Authors' code did not end in time; the cause says where it was."""
 
 
 async def within(seconds: float | None, work: Coroutine[Any, Any, Any]) -> None:
-    """Runs `work`. When the time is up, or this is cancelled, cancels it, and soon goes on without it.
-
-    Raises:
-        OutOfTime: it did not end in time; the cause says where it was.
-    """
+    """Runs `work`. When the time is up, or this is cancelled, cancels it, and soon goes on without it."""
     task = asyncio.ensure_future(work)
     late = True
     try:
@@ -120,11 +116,7 @@ class EnvironmentForks:
         self._stopped = False
 
     async def make(self) -> None:
-        """Makes all copies, with their toolsets.
-
-        Raises:
-            TypeError: an attribute cannot be copied, or `fork` returns no new environment.
-        """
+        """Makes all copies, with their toolsets. Raises TypeError if something cannot be copied."""
         fork = own_fork(self._env) or partial(Environment.fork, self._env)
         together = getattr(fork, "together", None)  # a class that overrides such a fork has none
         if together is not None:

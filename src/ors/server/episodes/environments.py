@@ -31,11 +31,6 @@ _AT_HAND = (list, tuple)
 
 log = logging.getLogger("ors.server")
 
-INDEX_BASED = (
-    "list_tasks is not supported by this environment. "
-    "Use the index-based API (num_tasks, task, task_range) instead."
-)
-
 
 class ServedEnvironment:
     """One checked environment class, with everything that needs no session."""
@@ -105,12 +100,15 @@ class ServedEnvironment:
         try:
             tasks = await self._listed(split)
         except NotImplementedError:
-            raise BadRequest(INDEX_BASED) from None
+            raise BadRequest(
+                "list_tasks is not supported by this environment. "
+                "Use the index-based API (num_tasks, task, task_range) instead."
+            ) from None
         self._check_count(len(tasks))
         return await self._read(tasks, slice(None))  # type: ignore[no-any-return]
 
     async def _read(self, tasks: Sequence[JSONObject], which: int | slice) -> Any:
-        if isinstance(tasks, list | tuple):
+        if isinstance(tasks, _AT_HAND):
             return tasks[which]
         # Other sequences may read a file for it, or run the author's code.
         return await self._guarded("list_tasks", self._code.threads.run(getitem, tasks, which))

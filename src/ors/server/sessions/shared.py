@@ -11,9 +11,8 @@ from ors.errors import Unavailable
 from ors.limits import Limits
 from ors.server.observe.counters import CallCounters, EpisodeCounters
 from ors.server.observe.events import Observers
-from ors.server.sessions.kept_results import KeptResults
+from ors.server.sessions.kept_results import KeptResults, RecentCalls
 from ors.server.sessions.prompts import Prompts
-from ors.server.sessions.recent_calls import RecentCalls
 
 SHUTDOWN = "Server is shutting down"
 
