@@ -285,12 +285,9 @@ async def fork_toolsets(env: Any, made: Any, spawn: Spawn) -> None:
         made.__dict__[_TOOLSETS] = {}
     for cls, one in toolsets.items():
         if cls not in made.__dict__[_TOOLSETS]:
-            fork = own_fork(one) or partial(_copied_for, env, one)
-            made.__dict__[_TOOLSETS][cls] = await call(fork, made, spawn=spawn)
-
-
-def _copied_for(env: Any, toolset: Any, made: Any) -> Any:
-    return Copier({id(env): made}).copy(toolset)
+            own = own_fork(one)
+            fork = partial(own, made) if own else partial(Copier({id(env): made}).copy, one)
+            made.__dict__[_TOOLSETS][cls] = await call(fork, spawn=spawn)
 
 
 class Copier:

@@ -139,9 +139,8 @@ class LiveTools:
 
     async def fork(self, env: Any) -> Self:
         """The same tools for `env`, a copy, opened anew."""
-        made = env.__dict__["_toolset_instances"][type(self)] = type(self)(
-            env
-        )  # now: it may fail, or be ended
+        made = type(self)(env)
+        env.__dict__["_toolset_instances"][type(self)] = made  # now: it may fail, or be ended
         made.forked = True
         await made.open()
         return made
@@ -183,11 +182,7 @@ class Toolbox:
             self.by_name[name] = define(toolset, name, raw, toolset)
 
     async def open_live(self, env: Any) -> None:
-        """Opens the live tools of a session.
-
-        Raises:
-            InvalidEnvironment: two tools have the same name.
-        """
+        """Opens the live tools of a session. Raises InvalidEnvironment if two tools have the same name."""
         owners = dict.fromkeys(self.by_name, self._owner.__name__)
         made = env.__dict__.setdefault("_toolset_instances", {})
         for toolset in self.live:
@@ -263,7 +258,8 @@ class Toolbox:
         spawn: Spawn | None,
     ) -> Returned:
         if definition is None or not (definition.shared or definition.terminal):
-            listed = await task_specific(env, spawn)
+            task_tools = await call(method(env, "list_task_tools"), spawn=spawn)
+            listed = [spec.name for spec in task_tools.tools]
             if definition is None and name in listed:
                 for live in live_tools(env, name):
                     return await live.run(name, given)
@@ -308,11 +304,6 @@ def _reserved(owner: type) -> set[str]:
     ours = [vars(base).items() for base in owner.__mro__ if base.__module__.startswith("ors.")]
     names = {name for each in ours for name, value in each if not setting(value, "_env_tool", False)}
     return names | {"task_spec", "secrets", "env"}
-
-
-async def task_specific(env: Any, spawn: Spawn | None) -> list[str]:
-    listed = await call(method(env, "list_task_tools"), spawn=spawn)
-    return [spec.name for spec in listed.tools]
 
 
 async def toolset_of(env: Any, toolset: type, spawn: Spawn | None) -> Any:

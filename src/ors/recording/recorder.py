@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -102,12 +103,9 @@ class SessionRecorder:
 def _part(folder: Path, info: RunInfo) -> RunWriter:
     """Opens the first part of a run that no other process writes."""
     for number in range(MOST_WRITERS):
-        try:
+        with suppress(RunError):
             return RunWriter.create(folder, info, part=str(number) if number else "", append=True)
-        except RunError:
-            if number == MOST_WRITERS - 1:
-                raise
-    raise AssertionError("there is at least one part")
+    raise RunError(f"{folder} is written by {MOST_WRITERS} processes already")
 
 
 class WriteQueue:
@@ -178,7 +176,6 @@ class WriteQueue:
             self._given_back += job[1]
 
     def _attempt(self, write: Write) -> None:
-        """Writes a record. A failure is logged, and loses it."""
         try:
             write()
         except OSError as error:

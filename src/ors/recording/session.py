@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
@@ -22,7 +22,7 @@ from ors.rollouts import (
     ToolMessage,
     UserMessage,
 )
-from ors.rollouts.episodes.outcome import ended
+from ors.rollouts.episodes.outcome import Party, ended
 from ors.rollouts.episodes.rules import ReductionName, reduce_components, reducer
 from ors.server.observe.events import (
     CallEnded,
@@ -62,11 +62,6 @@ class SeenCall:
 
 class SeenSession:
     """Events of a session so far. Only collects them, since it runs on the event loop."""
-
-    __slots__ = (
-        *("_began", "_running"),
-        *("at", "bytes", "calls", "id", "prompt", "start", "task", "tools"),
-    )
 
     def __init__(self, start: EpisodeStarted) -> None:
         self.start = start
@@ -151,6 +146,7 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
     outcome = _outcome(session, steps, end)
     rewards = tuple(step.message.reward for step in steps)
     given = [reward for reward in rewards if reward is not None]
+    named = (step.message.components for step in steps)
     task = None if session.task is None else loads(session.task)
     made = EpisodeRecord(
         session.id,
@@ -159,18 +155,14 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
         outcome,
         reducer(REWARD)(given) if isinstance(outcome, Scored) else None,
         rewards,
-        (*_prompt(session), *_conversation(steps)),
+        _messages(session, steps),
         tuple(session.tools),
         session=start.sid,
         started=session.at,
         seconds=seconds,
-        components={} if isinstance(outcome, Failed) else _components(steps),
+        components={} if isinstance(outcome, Failed) else reduce_components(named, REWARD),
     )
     return made if start.mask is None else made.masked(start.mask)
-
-
-def _components(steps: Iterable["SeenStep"]) -> dict[str, float]:
-    return reduce_components((step.message.components for step in steps), REWARD)
 
 
 # ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
@@ -200,12 +192,8 @@ def _outcome(session: SeenSession, steps: Sequence[SeenStep], end: SessionEnded)
 def _never_opened(end: SessionEnded) -> Outcome:
     if not end.failure:
         return Failed("infrastructure", "opening", "SessionLost", end.message)
-    return Failed(
-        "infrastructure" if end.failure_reason == "limit" else "environment",
-        "opening",
-        "ServerFailed",
-        end.failure,
-    )
+    fault: Party = "infrastructure" if end.failure_reason == "limit" else "environment"
+    return Failed(fault, "opening", "ServerFailed", end.failure)
 
 
 def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
@@ -217,19 +205,15 @@ def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
 # ── Messages ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _prompt(session: SeenSession) -> list[Message]:
-    if session.prompt is None or session.prompt.error:
-        return []
-    return [UserMessage(session.prompt.blocks)]
-
-
-def _conversation(steps: Sequence[SeenStep]) -> list[Message]:
-    """The calls and their results. Calls that overlap are those of one message."""
+def _messages(session: SeenSession, steps: Sequence[SeenStep]) -> tuple[Message, ...]:
+    """The prompt, the calls and their results. Calls that overlap are those of one message."""
     messages: list[Message] = []
+    if session.prompt is not None and not session.prompt.error:
+        messages.append(UserMessage(session.prompt.blocks))
     for group in _overlapping(steps):
         calls = tuple(ToolInvocation(s.call.tool, loads(s.call.input), s.call.id) for s in group)
         messages += [AgentMessage(calls=calls), *(step.message for step in group)]
-    return messages
+    return tuple(messages)
 
 
 def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:

@@ -43,20 +43,21 @@ class ServedEnvironment:
         self._server_limits = limits
         self._with_toolsets: dict[str, ServedEnvironment] = {}
         self.description = inspect.cleandoc(cls.__doc__ or "")
-        self.required_secrets = _required_secrets(cls)
-        self.tools = _listed_tools(cls)
+        self.required_secrets = _names(cls, "required_secrets")
         self.rewards = cls._rewards
         declared = {
             "required_secrets": self.required_secrets,
             "reward_range": self.rewards.range,
             "reward_components": self.rewards.components,
         }
-        self.tools = self.tools.model_copy(update={name: each for name, each in declared.items() if each})
+        self.tools = _listed_tools(cls).model_copy(
+            update={name: each for name, each in declared.items() if each}
+        )
         self.task_tools = cls._tools().specs(shared=False)
         self.splits = _listed_splits(cls)
         self.limits = _own_limits(cls, limits)
         self._makes_tasks = overrides(cls, "get_task")
-        self._private = _private_fields(cls)
+        self._private = frozenset(_names(cls, "private_fields"))
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
             raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
@@ -276,19 +277,13 @@ def _are_limits(given: object) -> bool:
     return any(get_close_matches(key, OWN_LIMITS, n=1, cutoff=0.75) for key in given)
 
 
-def _required_secrets(cls: type[Environment]) -> list[str]:
-    named: Any = cls.required_secrets
-    if isinstance(named, str) or not all(isinstance(name, str) and name for name in named):
-        raise InvalidEnvironment(f"{cls.__name__}.required_secrets is a list of names")
-    return list(named)
-
-
-def _private_fields(cls: type[Environment]) -> frozenset[str]:
-    # A list, or a class method, which may be async.
-    fields: Any = _awaited(cls.private_fields()) if callable(cls.private_fields) else cls.private_fields
-    if isinstance(fields, str):
-        raise InvalidEnvironment(f"{cls.__name__}.private_fields is a list of names, not one string")
-    return frozenset(fields)
+def _names(cls: type[Environment], attribute: str) -> list[str]:
+    """Names that an attribute lists; it may be a class method, which may be async."""
+    given: Any = getattr(cls, attribute)
+    names = _awaited(given()) if callable(given) else given
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidEnvironment(f"{cls.__name__}.{attribute} is a list of names")
+    return list(names)
 
 
 def _items(task: Any) -> Iterable[tuple[str, Any]]:
