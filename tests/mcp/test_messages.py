@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ors.errors import ToolCallError
-from ors.mcp import Dialogue, HTTPDialogue, Message, Refused, progress, read
-from ors.mcp.answers import LONGEST_NAME, OVER, shown_name
-from ors.types import Blocks, ImageBlock, JSONObject, TextBlock, ToolOutput, ToolSpec
+from ors.mcp.answers import LONGEST_NAME, OVER, event, shown_name
+from ors.mcp.messages import Message, Refused, read
+from ors.providers.messages import ToolMessage, UserMessage
+from ors.rollouts import Conversation, TaskRef
+from ors.rollouts.agents.coding.seat import Seat
+from ors.types import Blocks, ImageBlock, JSONObject, TextBlock, ToolSpec
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -18,40 +23,57 @@ META = {
 LONG = "tool." + "x" * 80
 
 
-class Scripted:
-    """An episode whose calls wait for `gate`."""
+SCHEMA: JSONObject = {"properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": {}}}
+TOOLS = [
+    ToolSpec(name=LONG, description="Long.", input_schema=SCHEMA),
+    ToolSpec(name="answer", description="The end."),
+]
+PROMPT: Blocks = [TextBlock("Solve it."), ImageBlock(data="aGk=", mimeType="image/png")]
+DONE: Blocks = [TextBlock("done")]
 
-    def __init__(self) -> None:
-        self.gate = asyncio.Event()
+
+class Played:
+    """A seat, and its driver, which gives each call `blocks` once the gate is open."""
+
+    def __init__(self, blocks: Blocks = DONE) -> None:
+        self.seat, self.gate, self.blocks = Seat(), asyncio.Event(), blocks
+        self.calls: list[tuple[str, Any]] = []
         self.gate.set()
-        self.calls: list[tuple[str, JSONObject]] = []
-        self.output = ToolOutput("done", metadata={"secret": 1}, reward=0.625, finished=True)
 
-    async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
-        last = [ToolSpec(name="answer", description="The end.")] if terminal else []
-        schema: JSONObject = {"properties": {"x": {"$ref": "#/$defs/x"}}, "$defs": {"x": {}}}
-        return [ToolSpec(name=LONG, description="Long.", input_schema=schema), *last]
+    async def drive(self) -> None:
+        conversation = Conversation(TaskRef("some", "train", 0), messages=[UserMessage(PROMPT)])
+        async with self.seat.joining(conversation, TOOLS):
+            while True:
+                (call,) = (await self.seat.reply(conversation, TOOLS)).calls
+                self.calls.append((call.name, call.input))
+                await self.gate.wait()
+                told = ToolMessage(call.id, call.name, self.blocks, reward=0.625, metadata={"secret": 1})
+                if call.input.get("refuse"):
+                    told = ToolMessage(call.id, call.name, [TextBlock("Try again.")], ok=False)
+                told = replace(told, finished=told.ok)
+                conversation.messages.append(told)
 
-    async def get_prompt(self) -> Blocks:
-        return [TextBlock("Solve it."), ImageBlock(data="aGk=", mimeType="image/png")]
-
-    async def call_tool(self, tool_name: str, input: JSONObject) -> ToolOutput:
-        self.calls.append((tool_name, input))
-        await self.gate.wait()
-        if input.get("refuse"):
-            raise ToolCallError("Try again.", reason="not_found")
-        return self.output
+    @asynccontextmanager
+    async def driven(self) -> AsyncIterator[Seat]:
+        driving = asyncio.ensure_future(self.drive())
+        yield self.seat
+        driving.cancel()
 
 
 def body(method: str, id: Any = 7, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).encode()
 
 
-def answered(method: str, episode: Scripted | None = None, **params: Any) -> dict[str, Any]:
-    told = asyncio.run(Dialogue(episode or Scripted()).answer(read(body(method, **params))))
-    value: dict[str, Any] = json.loads(told or b"")
+def answered(method: str, played: Played | None = None, **params: Any) -> dict[str, Any]:
+    """The result of a request, or its error."""
+
+    async def ask() -> bytes:
+        async with (played or Played()).driven() as seat:
+            return (await seat.heard(body(method, **params))).body
+
+    value: dict[str, Any] = json.loads(asyncio.run(ask()))
     assert value["id"] == 7
-    return dict(value["result"])
+    return dict(value["result"] if "result" in value else value["error"])
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2031-01-01"])
@@ -103,26 +125,25 @@ def test_the_prompt_is_the_prompt_called_task() -> None:
     first, second = answered("prompts/get", name="task")["messages"]
     assert first == {"role": "user", "content": {"type": "text", "text": "Solve it."}}
     assert second["content"] == {"type": "image", "data": "aGk=", "mimeType": "image/png"}
-    with pytest.raises(Refused, match="Unknown prompt"):
-        answered("prompts/get", name="other")
+    assert "Unknown prompt" in answered("prompts/get", name="other")["message"]
 
 
 def test_a_result_says_that_the_episode_is_over_and_never_its_reward() -> None:
-    episode = Scripted()
-    told = answered("tools/call", episode, name=shown_name(LONG), arguments={"x": 1})
+    played = Played()
+    told = answered("tools/call", played, name=shown_name(LONG), arguments={"x": 1})
     assert told == {
         "content": [{"type": "text", "text": "done"}, {"type": "text", "text": OVER}],
         "isError": False,
     }
-    assert episode.calls == [(LONG, {"x": 1})]
+    assert played.calls == [(LONG, {"x": 1})]
 
 
 def test_a_refusal_is_for_the_model_and_an_unknown_tool_is_the_clients_mistake() -> None:
     told = answered("tools/call", name=LONG, arguments={"refuse": True})
     assert told == {"content": [{"type": "text", "text": "Try again."}], "isError": True}
-    with pytest.raises(Refused, match="Unknown tool 'other'") as refused:
-        answered("tools/call", name="other")
-    assert refused.value.code == -32602
+    refused = answered("tools/call", name="other")
+    assert refused["code"] == -32602
+    assert refused["message"].startswith("Unknown tool 'other'")
 
 
 @pytest.mark.parametrize("method", ["resources/list", "resources/templates/list", "ping"])
@@ -150,23 +171,23 @@ def test_what_is_no_message_is_refused(sent: bytes, code: int) -> None:
 
 def test_notifications_and_answers_get_no_answer() -> None:
     for sent in (body("notifications/cancelled", id=None), b'{"jsonrpc": "2.0", "id": 1, "result": {}}'):
-        assert asyncio.run(Dialogue(Scripted()).answer(read(sent))) is None
+        assert asyncio.run(Seat().heard(sent)) == (202, b"", None)
 
 
 def test_progress_goes_to_clients_that_ask_for_it() -> None:
-    told = progress(Message(1, "tools/call", {"_meta": {"progressToken": "t"}}, False), 3)
+    told = Message(1, "tools/call", {"_meta": {"progressToken": "t"}}).progress(3)
     assert json.loads(told or b"")["params"] == {"progressToken": "t", "progress": 3}
-    assert progress(Message(1, "tools/call", {}, False), 3) is None
+    assert Message(1, "tools/call", {}).progress(3) is None
 
 
 HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "answer"}
 CALL = body("tools/call", name="answer", _meta=META)
 
 
-async def replied(headers: dict[str, str], sent: bytes, method: str = "POST") -> tuple[int, Any]:
-    reply = await HTTPDialogue(Scripted()).reply(method, headers, sent)
-    assert isinstance(reply.body, bytes)
-    return reply.status, json.loads(reply.body) if reply.body else reply.headers
+async def replied(headers: dict[str, str], sent: bytes) -> tuple[int, Any]:
+    async with Played().driven() as seat:
+        reply = await seat.heard(sent, headers)
+        return reply.status, json.loads(reply.body)
 
 
 @pytest.mark.parametrize(
@@ -191,34 +212,24 @@ def test_a_status_says_what_is_wrong(
     assert (got, value.get("error", {}).get("code")) == (status, code)
 
 
-def test_only_posts_are_taken_and_notifications_are_accepted() -> None:
-    for method in ("GET", "DELETE", "PUT"):
-        assert asyncio.run(replied({}, b"", method)) == (405, {"Allow": "POST"})
-    assert asyncio.run(replied({}, body("notifications/initialized", id=None))) == (202, {})
-
-
-async def streamed(output: ToolOutput, seconds: float, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    monkeypatch.setattr("ors.mcp.http.AT_ONCE_SECONDS", seconds)
-    episode = Scripted()
-    episode.output = output
-    episode.gate.clear()
-    dialogue = HTTPDialogue(episode)
-    sent = body("tools/call", name="answer", _meta={"progressToken": 5})
-    reply = await dialogue.reply("POST", {"accept": "application/json, text/event-stream"}, sent)
-    assert reply.headers["Content-Type"] == "text/event-stream"
-    assert not isinstance(reply.body, bytes)
-    events = [await anext(reply.body)]
-    episode.gate.set()
-    events += [event async for event in reply.body]
-    await dialogue.close()
-    return events
+async def streamed(blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    monkeypatch.setattr("ors.rollouts.agents.coding.seat.AT_ONCE_SECONDS", 0.0)
+    played = Played(blocks)
+    played.gate.clear()
+    async with played.driven() as seat:
+        reply = await seat.heard(body("tools/call", name="answer", _meta={"progressToken": 5}))
+        assert reply.messages is not None
+        messages = [await anext(reply.messages)]
+        played.gate.set()
+        messages += [each async for each in reply.messages]
+    return list(map(event, messages))
 
 
 def test_a_long_call_is_a_stream_of_progress_that_ends_with_its_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    output = ToolOutput([TextBlock("a\u2028b"), ImageBlock(data="aGk=", mimeType="image/png")])
-    *before, last = asyncio.run(streamed(output, 0.0, monkeypatch))
+    blocks: Blocks = [TextBlock("a\u2028b"), ImageBlock(data="aGk=", mimeType="image/png")]
+    *before, last = asyncio.run(streamed(blocks, monkeypatch))
     assert b'"progressToken":5' in before[0]
     assert len(last.decode().splitlines()) == 3  # no reader sees a line end inside
     content = json.loads(last.split(b"data: ")[1])["result"]["content"]
@@ -238,9 +249,9 @@ def test_a_long_call_is_a_stream_of_progress_that_ends_with_its_result(
     ],
 )
 def test_what_is_too_large_for_an_event_is_cut(blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    *_, last = asyncio.run(streamed(ToolOutput(blocks, finished=True), 0.0, monkeypatch))
+    *_, last = asyncio.run(streamed(blocks, monkeypatch))
     assert len(last) < 1_048_576
     texts = [each["text"] for each in json.loads(last.split(b"data: ")[1])["result"]["content"]]
     assert texts[0] == blocks[0].text  # type: ignore[union-attr]
     assert (texts[-2][:6], texts[-1]) == ("[Cut: ", OVER)
-    assert len(last) > 900_000
+    assert len(last) > 300_000

@@ -3,67 +3,36 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any
 
 from ors._json import dumps, loads
+from ors._protocol import one_line
+from ors._protocol.sse import PING
 from ors._version import __version__
 from ors.errors import ORSError
 from ors.mcp.messages import HANDSHAKE, INTERNAL, INVALID_PARAMS, STATELESS, UNKNOWN_METHOD, Message
-from ors.types import Blocks, JSONObject, ToolOutput, ToolSpec, described
+from ors.types import Blocks, ToolSpec, described
 
 OVER = "The episode is over. There is nothing more to do."
 """Follows the result of the call that finished the episode."""
 LONGEST_NAME = 50
 """Providers take names of 64 characters, with the prefix of the client included, such as `mcp__server__`."""
-_NOTE_BYTES = 10_000  # room for the note in a result that is cut, and for the rest of the message
+AT_ONCE_SECONDS = 1.0
+"""A call that is done by then is answered as JSON, of any size; otherwise as a stream of events."""
+PROGRESS_SECONDS = 5.0
+"""How often an open stream gets a sign of life. At this pace, agents wait for calls of minutes."""
+EVENT_BYTES = 1_000_000
+"""Longest message in an event: the client of mcp 2.3.0 refuses events over 1,048,576 bytes."""
 _BLOCK_KEYS = ("type", "text", "data", "mimeType")  # an author's own fields stay here
 _TASK = {"name": "task", "description": "The task of this episode."}
+_SERVER = {
+    "capabilities": {"tools": {}, "prompts": {}},
+    "serverInfo": {"name": "ors", "version": __version__},
+}
 
 Tools = Callable[[], Awaitable[list[ToolSpec]]]
+"""The tools of an episode, with the `@terminal` one."""
 Prompt = Callable[[], Awaitable[Blocks]]
-
-
-class Episode(Protocol):
-    """An episode, as far as MCP needs it. `AsyncSession` is one."""
-
-    async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
-        """The tools of the task, with `terminal` also the `@terminal` one."""
-
-    async def get_prompt(self) -> Blocks:
-        """The prompt of the task."""
-
-    async def call_tool(self, tool_name: str, input: JSONObject) -> ToolOutput:
-        """Calls a tool. Raises ORSError if it was refused or failed."""
-
-
-class Dialogue:
-    """Answers the messages of MCP clients for one episode."""
-
-    def __init__(self, episode: Episode) -> None:
-        self._episode = episode
-        self._names: dict[str, str] = {}
-
-    async def answer(self, message: Message) -> bytes | None:
-        """The answer to a message; None to a notification.
-
-        Raises:
-            Refused: it gets an error, such as for an unknown method or tool.
-        """
-        if message.id is None:
-            return None  # cancellations too: a call that runs is finished, as it is for other clients
-        if message.method != "tools/call":
-            return await told(message, self._tools, self._episode.get_prompt)
-        name, given = asked(message)
-        try:
-            if name not in self._names:
-                self._names[name] = await tool_named(message, self._tools)
-            output = await self._episode.call_tool(self._names[name], given)
-        except ORSError as failure:
-            return failed(message, str(failure))
-        return called(message, map(vars, output.blocks), output.finished)
-
-    async def _tools(self) -> list[ToolSpec]:
-        return await self._episode.list_tools(terminal=True)
 
 
 async def told(message: Message, tools: Tools, prompt: Prompt) -> bytes:
@@ -85,12 +54,12 @@ async def _value(message: Message, tools: Tools, prompt: Prompt) -> dict[str, An
     match message.method:
         case "initialize":
             version = message.params.get("protocolVersion")
-            return {
-                "protocolVersion": version if version in HANDSHAKE else HANDSHAKE[-1],
-                **await _about(prompt),
-            }
+            version = version if version in HANDSHAKE else HANDSHAKE[-1]
+            return {"protocolVersion": version, "instructions": described(await prompt()), **_SERVER}
         case "server/discover":
-            return {"supportedVersions": [STATELESS], **await _about(prompt)}
+            return {
+                "supportedVersions": [STATELESS], "instructions": described(await prompt()), **_SERVER,
+            }  # fmt: skip
         case "tools/list":
             return {"tools": [_tool(spec) for spec in await tools()]}
         case "prompts/list":
@@ -98,9 +67,8 @@ async def _value(message: Message, tools: Tools, prompt: Prompt) -> dict[str, An
         case "prompts/get":
             if message.params.get("name") != _TASK["name"]:
                 raise message.refused(INVALID_PARAMS, "Unknown prompt; the only one is 'task'")
-            return {
-                "messages": [{"role": "user", "content": _content(vars(each))} for each in await prompt()]
-            }
+            content = [_content(vars(each)) for each in await prompt()]
+            return {"messages": [{"role": "user", "content": each} for each in content]}
         case "resources/list":
             return {"resources": []}
         case "resources/templates/list":
@@ -109,14 +77,6 @@ async def _value(message: Message, tools: Tools, prompt: Prompt) -> dict[str, An
             return {}
         case _:
             raise message.refused(UNKNOWN_METHOD, f"Unknown method {message.method!r}")
-
-
-async def _about(prompt: Prompt) -> dict[str, Any]:
-    return {
-        "capabilities": {"tools": {}, "prompts": {}},
-        "serverInfo": {"name": "ors", "version": __version__},
-        "instructions": described(await prompt()),
-    }
 
 
 def asked(message: Message) -> tuple[str, dict[str, Any]]:
@@ -166,8 +126,6 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _content(block: Mapping[str, Any]) -> dict[str, str]:
-    if block["type"] == "text":
-        return _text(block["text"])
     return {key: block[key] for key in _BLOCK_KEYS if key in block}
 
 
@@ -175,21 +133,27 @@ def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def fitted(answer: bytes, most_bytes: int) -> bytes:
-    """The answer to a call, without what is over `most_bytes`, and with a note that says so."""
-    if len(answer) <= most_bytes:
-        return answer
-    value = loads(answer)
-    content, kept, left = value["result"]["content"], [], most_bytes - _NOTE_BYTES
-    ending = [content.pop()] if content[-1] == _text(OVER) else []
-    for block in content:
-        size = len(dumps(block)) + 1
-        if size > left and block["type"] == "text":
-            kept.append(_text(block["text"][: len(block["text"]) * left // size]))
+def event(message: bytes | None) -> bytes:
+    """A message as an event; a comment if there is none. An answer that is too long for one is cut."""
+    if message is None:
+        return PING
+    if len(message) > EVENT_BYTES:
+        message = _cut(message)
+    return b"event: message\ndata: %b\n\n" % one_line(message)
+
+
+def _cut(answer: bytes) -> bytes:
+    """The answer to a call without what is too much for an event, and with a note that says so."""
+    value, kept = loads(answer), list[dict[str, str]]()
+    content, left = value["result"]["content"], EVENT_BYTES - 10_000  # for the rest of the message
+    over = content[-1] == _text(OVER)
+    for block in content[: len(content) - over]:
+        if left < 100:
             break
-        if size <= left:
-            kept.append(block)
-            left -= size
-    note = f"[Cut: the result has {len(answer)} bytes; if a call takes over a second, only 1 MB can be sent]"
-    value["result"]["content"] = [*kept, _text(note), *ending]
+        if len(dumps(block)) > left:
+            block = _text(block.get("text", "[image left out]")[: left // 6])  # bytes of a character, at most
+        kept.append(block)
+        left -= len(dumps(block)) + 1
+    kept.append(_text(f"[Cut: only 1 MB of {len(answer)} bytes can be sent if a call takes over a second]"))
+    value["result"]["content"] = kept + content[-1:] * over
     return dumps(value)

@@ -11,18 +11,12 @@ HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS = "2026-07-28"
 """The revision whose requests stand alone, each with its version and the client's capabilities in `_meta`."""
 
-PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL = (
-    -32700,
-    -32600,
-    -32601,
-    -32602,
-    -32603,
-)
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL = -32601, -32602, -32603
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
-_VERSION, _CAPABILITIES = (
-    f"io.modelcontextprotocol/{key}" for key in ("protocolVersion", "clientCapabilities")
-)
+META = "io.modelcontextprotocol/"
+_VERSION, _CAPABILITIES = f"{META}protocolVersion", f"{META}clientCapabilities"
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that the header `Mcp-Name` repeats."""
 
@@ -36,6 +30,19 @@ class Refused(Exception):
         super().__init__(text)
         self.code, self.id, self.stateless, self.data = code, id, stateless, data
 
+    @property
+    def status(self) -> int:
+        """That of HTTP. After a handshake, only what is no message has one of its own."""
+        if not self.stateless and self.code not in (PARSE_ERROR, INVALID_REQUEST):
+            return 200
+        return {UNKNOWN_METHOD: 404, INTERNAL: 200}.get(self.code, 400)
+
+    def answer(self) -> bytes:
+        """The answer to the message."""
+        data = {} if self.data is None else {"data": self.data}
+        told = {"code": self.code, "message": str(self), **data}
+        return dumps({"jsonrpc": "2.0", "id": self.id, "error": told})
+
 
 @dataclass(slots=True)
 class Message:
@@ -44,7 +51,7 @@ class Message:
     id: str | int | float | None
     method: str
     params: dict[str, Any]
-    stateless: bool
+    stateless: bool = False
 
     def result(self, value: dict[str, Any]) -> bytes:
         """The answer to this request."""
@@ -56,8 +63,17 @@ class Message:
         """The error for this request."""
         return Refused(code, text, self.id, self.stateless, data)
 
+    def progress(self, count: int) -> bytes | None:
+        """The notification that this request is still running; None if its client asked for none."""
+        meta = self.params.get("_meta")
+        token = meta.get("progressToken") if type(meta) is dict else None
+        if type(token) not in (str, int):
+            return None
+        params = {"progressToken": token, "progress": count}
+        return dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
 
-def read(body: bytes | str, headers: Mapping[str, str] | None = None) -> Message:
+
+def read(body: bytes, headers: Mapping[str, str] | None = None) -> Message:
     """Reads one message. `headers`, with names in lower case, are those of HTTP.
 
     Raises:
@@ -72,17 +88,16 @@ def read(body: bytes | str, headers: Mapping[str, str] | None = None) -> Message
 def parsed(value: Any, headers: Mapping[str, str] | None) -> Message:
     """The message of a JSON value. Raises as `read` does."""
     if type(value) is not dict or value.get("jsonrpc") != "2.0":
-        raise Refused(
-            INVALID_REQUEST, "A message is one JSON object with jsonrpc: 2.0; batches are not taken"
-        )
+        text = "A message is one JSON object with jsonrpc: 2.0; batches are not taken"
+        raise Refused(INVALID_REQUEST, text)
     id, method, params = value.get("id"), value.get("method"), value.get("params")
     if method is None and ("result" in value or "error" in value):
-        return Message(None, "", {}, False)  # an answer, to a request that nobody sent
+        return Message(None, "", {})  # an answer, to a request that nobody sent
     if type(method) is not str or not (id is None or type(id) in (str, int, float)):
         raise Refused(INVALID_REQUEST, "A message has a method, and an id that is a string or a number")
     if type(params) is not dict and params is not None:
         raise Refused(INVALID_PARAMS, "params must be an object", id)
-    message = Message(id, method, params or {}, False)
+    message = Message(id, method, params or {})
     meta = message.params.get("_meta")
     version = HANDSHAKE[-1] if headers is None else headers.get("mcp-protocol-version", HANDSHAKE[-1])
     if (type(meta) is dict and _VERSION in meta) or version not in HANDSHAKE:
@@ -94,9 +109,8 @@ def parsed(value: Any, headers: Mapping[str, str] | None) -> Message:
 
 def _check_envelope(message: Message, meta: Any, headers: Mapping[str, str] | None) -> None:
     if type(meta) is not dict or type(meta.get(_VERSION)) is not str or _CAPABILITIES not in meta:
-        raise message.refused(
-            INVALID_PARAMS, f"params._meta must have {_VERSION}, a string, and {_CAPABILITIES}"
-        )
+        text = f"params._meta must have {_VERSION}, a string, and {_CAPABILITIES}"
+        raise message.refused(INVALID_PARAMS, text)
     version, method = meta[_VERSION], message.method
     if headers is not None:
         name = message.params.get(_NAMED[method]) if method in _NAMED else None
@@ -107,20 +121,3 @@ def _check_envelope(message: Message, meta: Any, headers: Mapping[str, str] | No
     if version != STATELESS:
         data = {"supported": [STATELESS], "requested": version}
         raise message.refused(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
-
-
-def error(refused: Refused) -> bytes:
-    """The answer to a message that was refused."""
-    data = {} if refused.data is None else {"data": refused.data}
-    told = {"code": refused.code, "message": str(refused), **data}
-    return dumps({"jsonrpc": "2.0", "id": refused.id, "error": told})
-
-
-def progress(message: Message, count: int) -> bytes | None:
-    """The notification that a request is still running; None if its client did not ask for any."""
-    meta = message.params.get("_meta")
-    token = meta.get("progressToken") if type(meta) is dict else None
-    if type(token) not in (str, int):
-        return None
-    params = {"progressToken": token, "progress": count}
-    return dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})

@@ -9,8 +9,7 @@ from ors._json import dumps
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
-from ors.mcp.http import AT_ONCE_SECONDS as MCP_AT_ONCE_SECONDS
-from ors.mcp.http import PROGRESS_SECONDS
+from ors.mcp.answers import AT_ONCE_SECONDS, PROGRESS_SECONDS
 from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.metrics import Metrics, MetricSource
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns
@@ -94,7 +93,7 @@ class App(Part):
             name: environment.limits.sessions_per_environment for name, environment in environments.items()
         }
         self.timers = CallTimers(self.limits.ping_seconds)
-        self._mcp_timers = CallTimers(min(PROGRESS_SECONDS, self.limits.ping_seconds), MCP_AT_ONCE_SECONDS)
+        self._mcp_timers = CallTimers(min(PROGRESS_SECONDS, self.limits.ping_seconds), AT_ONCE_SECONDS)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
         classes = {name: environment.cls for name, environment in environments.items()}

@@ -20,9 +20,7 @@ from ors.cli.targets.connect import completed_secrets, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
 from ors.client import AsyncORS, AsyncSession
-from ors.mcp import Dialogue, Refused, error, progress, read
-from ors.mcp.http import PROGRESS_SECONDS
-from ors.rollouts import AgentMessage, EpisodeRecord, Failed, Rules, TaskRef
+from ors.rollouts import EpisodeRecord, Failed, Rules, TaskRef
 from ors.rollouts.agents.coding.seat import OVER, MCPListener, Seat
 from ors.rollouts.agents.coding.table import SNIPPETS, written
 from ors.rollouts.episodes.played import PlayedEpisode
@@ -30,11 +28,14 @@ from ors.rollouts.episodes.task import session_for
 from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0
-"""How long a call that runs may take when everything ends: agents kill what does not."""
+"""How long the last answers may take when everything ends: agents kill what does not."""
 STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 """Agents end a server by any of these, and do not close its standard input."""
 LONG = ("messages", "tools", "task")
 """Keys of a record that the line on standard error leaves out."""
+
+Answers = SimpleQueue[bytes | None]
+"""Lines for standard output; None at the end."""
 
 
 @click.command(
@@ -68,9 +69,8 @@ def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> No
     with ExitStack() as stack:
         url, key = as_url(where), given["api_key"]
         if local := url is None:
-            key = given["api_key"] = (
-                token_urlsafe()
-            )  # an agent with a shell must not open sessions of its own
+            # An agent with a shell must not open sessions of its own.
+            key = given["api_key"] = token_urlsafe()
             url = stack.enter_context(served(where, ORS_API_KEYS=key))
         greet(url, key)
         given["secret"] = completed_secrets(url, key, given["env"], dict(given["secret"]), local=local)
@@ -106,11 +106,10 @@ class _Host:
         for number in (getattr(signal, name, None) for name in STOPPING):
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
                 with suppress(NotImplementedError):  # Windows
-                    asyncio.get_running_loop().add_signal_handler(number, self._stop)
+                    asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         async with self._pipes() if self._agent is None else self._listening(self._agent):
             await self._over.wait()
-            self._seat.leave(AgentMessage(stop="empty"))
-            await asyncio.wait([playing], timeout=STOP_SECONDS)
+            # At once: agents kill what does not end. A call that runs does not count.
             record = self._record or self._written(self._episode.so_far())
             self._seat.close()
         playing.cancel()
@@ -126,11 +125,6 @@ class _Host:
         self._seat.close(why or OVER)
         if why or self._agent is not None:  # a client of standard input may ask on, and ends us itself
             self._over.set()
-
-    def _stop(self) -> None:
-        if self._record is None and self._outcome is not None:
-            self._written(self._episode.so_far())  # at once; a call that runs may still end
-        self._over.set()
 
     def _written(self, record: EpisodeRecord) -> EpisodeRecord:
         value = record_json(record)
@@ -150,7 +144,7 @@ class _Host:
     async def _listening(self, agent: str) -> AsyncIterator[None]:
         """Serves the episode on loopback, and says where."""
         listener, (file, server) = MCPListener(), SNIPPETS[agent]
-        async with listener.address(self._seat) as url:
+        with listener.address(self._seat) as url:
             click.echo(f"The episode is at {url}\n\nIn {file}:\n{written(server, file, url=url)}")
             yield
             await listener.close()
@@ -158,60 +152,48 @@ class _Host:
     @asynccontextmanager
     async def _pipes(self) -> AsyncIterator[None]:
         """Serves the episode on standard input and output, which are the protocol's: a message in a line."""
-        output, loop = os.dup(1), asyncio.get_running_loop()
+        output = os.dup(1)
         os.dup2(2, 1)  # what anybody prints
-        lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-        answers: SimpleQueue[bytes | None] = SimpleQueue()
-        running: set[asyncio.Task[None]] = set()
-
-        async def answer_all() -> None:
-            dialogue = Dialogue(self._seat)
-            while (line := await lines.get()) is not None:
-                running.add(task := asyncio.ensure_future(_answer(dialogue, line, answers.put)))
-                task.add_done_callback(running.discard)
-            if running:  # a client that has said everything still reads
-                await asyncio.wait(running)
-            self._over.set()
-
-        def put(line: bytes | None) -> None:
-            with suppress(RuntimeError):  # the loop may be closed
-                loop.call_soon_threadsafe(lines.put_nowait, line)
-
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
+        answers: Answers = SimpleQueue()
+        soon = asyncio.get_running_loop().call_soon_threadsafe
         # Nobody waits long for these threads: a client may neither write nor read.
-        Thread(target=_read_lines, args=(put,), daemon=True).start()
+        Thread(target=_read_lines, args=(lambda line: soon(lines.put_nowait, line),), daemon=True).start()
         writer = Thread(target=_write_lines, args=(output, answers), daemon=True)
         writer.start()
-        answering = asyncio.ensure_future(answer_all())
+        answering = asyncio.ensure_future(self._answer_all(lines, answers))
         try:
             yield
         finally:
+            lines.put_nowait(b"")
+            await asyncio.wait([answering], timeout=STOP_SECONDS)
             answering.cancel()
-            await asyncio.wait([answering, *running], timeout=STOP_SECONDS)
             answers.put(None)
             writer.join(STOP_SECONDS)
 
+    async def _answer_all(self, lines: asyncio.Queue[bytes], answers: Answers) -> None:
+        async with asyncio.TaskGroup() as answering:  # a client that has said everything still reads
+            while line := await lines.get():
+                answering.create_task(self._answer(line, answers))
+        self._over.set()
 
-async def _answer(dialogue: Dialogue, line: bytes, send: Callable[[bytes], None]) -> None:
-    try:
-        message = read(line)
-        answering, count = asyncio.ensure_future(dialogue.answer(message)), 0
-        while not (await asyncio.wait([answering], timeout=PROGRESS_SECONDS))[0]:
-            count += 1
-            send(progress(message, count) or b"")
-        send(await answering or b"")
-    except Refused as refused:
-        send(error(refused))
+    async def _answer(self, line: bytes, answers: Answers) -> None:
+        reply = await self._seat.heard(line)
+        if reply.messages is not None:
+            async for each in reply.messages:
+                answers.put(each or b"")
+        answers.put(reply.body)
 
 
-def _read_lines(put: Callable[[bytes | None], object]) -> None:
+def _read_lines(put: Callable[[bytes], object]) -> None:
     # Not sys.stdin: Python crashes at its end if a thread waits in that buffer.
-    with open(0, "rb", closefd=False) as file:
+    with open(0, "rb", closefd=False) as file, suppress(RuntimeError):  # the loop may be closed
         for line in filter(bytes.strip, file):
             put(line)
-    put(None)
+        put(b"")
 
 
-def _write_lines(output: int, answers: "SimpleQueue[bytes | None]") -> None:
+def _write_lines(output: int, answers: Answers) -> None:
     with suppress(OSError), open(output, "wb") as file:  # the client may be gone
         while (answer := answers.get()) is not None:
             if answer:

@@ -10,9 +10,8 @@ from pydantic import TypeAdapter
 from ors import _protocol
 from ors._json import dumps, loads
 from ors.errors import BadRequest, ORSError
-from ors.mcp.answers import asked, called, failed, told, tool_named
-from ors.mcp.http import last_event, sign_of_life, status_of
-from ors.mcp.messages import INTERNAL, PARSE_ERROR, Message, Refused, error, parsed
+from ors.mcp.answers import asked, called, event, failed, told, tool_named
+from ors.mcp.messages import INTERNAL, PARSE_ERROR, Message, Refused, parsed
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, JSON, Answer, answer
 from ors.server.http.requests import Request
@@ -52,10 +51,8 @@ class MCP:
         """What the calls of a session have earned: for its owner, who gets none of their results."""
         session = self._sessions.find(request.session_id(), self._shared.now(), request.key)
         score, finished = session.score, session.episode is not None and session.episode.finished
-        rewards = [*(score.rewards or ())]
-        return answer(
-            {"calls": score.calls, "rewards": rewards, "finished": finished, "failed": score.failed}
-        )
+        counts = {"calls": score.calls, "rewards": [*(score.rewards or ())]}
+        return answer({**counts, "finished": finished, "failed": score.failed})
 
     def message(self, token: str, request: Request) -> Outcome:
         """Answers an MCP client, for whom the token is all that it needs."""
@@ -69,7 +66,7 @@ class MCP:
                 if name in self._tools[session.environment]:  # not so tools of one task, or long names
                     return self._call(session, message, name, given, request)
         except Refused as refused:
-            return Answer(status_of(refused), error(refused))
+            return Answer(refused.status, refused.answer())
         return Later(request, self._later(session, message, request), self._tasks)
 
     async def _later(self, session: ServerSession, message: Message, request: Request) -> Outcome:
@@ -77,10 +74,10 @@ class MCP:
         try:
             if message.method != "tools/call":
                 return Answer(200, await told(message, tools, partial(_prompt, session)))
-            _, given = asked(message)
-            return self._call(session, message, await tool_named(message, tools), given, request)
+            name = await tool_named(message, tools)
+            return self._call(session, message, name, asked(message)[1], request)
         except Refused as refused:
-            return Answer(status_of(refused), error(refused))
+            return Answer(refused.status, refused.answer())
         except ORSError as failure:
             return Answer(200, failed(message, str(failure)))
 
@@ -124,7 +121,7 @@ class MCPStream(CallStream):
 
     def _sign(self) -> bytes:
         self._signs += 1
-        return sign_of_life(self._message, self._signs)
+        return event(self._message.progress(self._signs))
 
     _first = _sign
 
@@ -134,16 +131,11 @@ class MCPStream(CallStream):
             return
         self._timers.pings.remove(self)
         self._timers.opening.remove(self)
+        answer = _result(self._message, tail)
         if self._opened:
-            sink.end(last_event(_result(self._message, tail)))
+            sink.end(event(answer))
         else:
-            sink.whole(200, JSON, _result(self._message, tail))
-
-    def leave(self) -> None:
-        """Stops writing. The call goes on; it keeps its listener, as nobody comes back for the result."""
-        self._sink = None
-        self._timers.opening.remove(self)
-        self._timers.pings.remove(self)
+            sink.whole(200, JSON, answer)
 
 
 async def _tools(session: ServerSession) -> list[ToolSpec]:
@@ -160,17 +152,17 @@ def _message(request: Request) -> Message:
         name: request.headers[key].decode("latin-1") for key, name in _HEADERS if key in request.headers
     }
     try:
-        return parsed(loads(request.body) if request.parsed is None else request.value(), headers)
-    except (ValueError, BadRequest) as wrong:
+        return parsed(request.value(), headers)
+    except BadRequest as wrong:
         raise Refused(PARSE_ERROR, str(wrong)) from None
 
 
 def lost_call(request: Request, text: str) -> bytes:
     """The answer to a message whose server was lost: if it was a call, that may have run."""
     try:
-        return error(_message(request).refused(INTERNAL, text))
-    except (Refused, ORSError):
-        return error(Refused(INTERNAL, text))
+        return _message(request).refused(INTERNAL, text).answer()
+    except Refused:
+        return Refused(INTERNAL, text).answer()
 
 
 def _result(message: Message, tail: bytes) -> bytes:

@@ -2,36 +2,44 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from itertools import takewhile
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 
+from ors._protocol import EVENT_STREAM
 from ors.client import ToolInvocation
 from ors.errors import ToolCallError
-from ors.mcp import Episode, HTTPDialogue, Reply
-from ors.providers.messages import AgentMessage, ToolMessage, UserMessage
+from ors.mcp.answers import AT_ONCE_SECONDS, PROGRESS_SECONDS, asked, called, event, failed, told, tool_named
+from ors.mcp.messages import Message, Refused, read
+from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import Conversation
-from ors.types import Blocks, JSONObject, ToolOutput, ToolSpec, described
+from ors.types import Blocks, ToolSpec, described
 
 OVER = "The episode is over."
 LARGEST_MESSAGE = 16 * 2**20
 
 
-class Seat:
-    """A place at one episode. The driver sees the agent that sits there; MCP clients see the episode.
+class Reply(NamedTuple):
+    """What an MCP client is sent: a body, or if a call takes long, messages."""
 
-    Results are handed over without their rewards, so that nothing behind a seat can tell them.
-    """
+    status: int
+    body: bytes = b""
+    messages: AsyncIterator[bytes | None] | None = None
+    """Progress, or None as a sign of life, and at last the answer."""
+
+
+class Seat:
+    """A place at one episode. The driver sees the agent that sits there; MCP clients see the episode."""
 
     def __init__(self) -> None:
         self.left = False
         """Whether the driver has heard the last words of an agent that left."""
         self._conversation: Conversation | None = None
-        self._tools: Sequence[ToolSpec] = ()
+        self._all_tools: Sequence[ToolSpec] = ()
         self._begun = asyncio.Event()
         self._moves: asyncio.Queue[AgentMessage | Exception] = asyncio.Queue()
         self._waiting: dict[str | None, asyncio.Future[ToolMessage]] = {}
@@ -43,7 +51,7 @@ class Seat:
     @asynccontextmanager
     async def joining(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AsyncIterator[None]:
         """Lets clients see the episode."""
-        self._conversation, self._tools = conversation, tools
+        self._conversation, self._all_tools = conversation, tools
         self._begun.set()
         yield
 
@@ -66,9 +74,9 @@ class Seat:
         self._hand_over()
         self._over = self._over or why
         self._begun.set()
-        for answer in self._waiting.values():
+        for call, answer in self._waiting.items():
             if not answer.done():
-                answer.set_exception(ToolCallError(why))
+                answer.set_result(ToolMessage(call, "", text_blocks(why), ok=False))
 
     def _hand_over(self) -> None:
         messages = [] if self._conversation is None else self._conversation.messages
@@ -78,68 +86,90 @@ class Seat:
             if answer is not None and not answer.done():  # its client may have gone
                 answer.set_result(message)
 
-    # ── What MCP clients see ──
+    # ── What MCP clients see: results without their rewards, so that nothing here can tell them ──
 
-    async def list_tools(self, *, terminal: bool = False) -> list[ToolSpec]:
-        await self._joined()
-        return list(self._tools)
+    async def heard(
+        self, sent: bytes, headers: Mapping[str, str] | None = None, *, streams: bool = True
+    ) -> Reply:
+        """Answers a message. A call goes on if its client leaves."""
+        try:
+            message = read(sent, headers)
+        except Refused as refused:
+            return Reply(refused.status, refused.answer())
+        if message.id is None:
+            return Reply(202)  # cancellations too: a call that runs is finished, as it is for other clients
+        task = asyncio.create_task(self._answer(message))
+        long = streams and message.method == "tools/call"
+        await asyncio.wait({task}, timeout=AT_ONCE_SECONDS if long else None)
+        return task.result() if task.done() else Reply(200, messages=_messages(message, task))
 
-    async def get_prompt(self) -> Blocks:
-        return prompt_of(await self._joined())
+    async def _answer(self, message: Message) -> Reply:
+        try:
+            if message.method == "tools/call":
+                return Reply(200, await self._call(message))
+            return Reply(200, await told(message, self._tools, self._prompt))
+        except Refused as refused:
+            return Reply(refused.status, refused.answer())
 
-    async def call_tool(self, tool_name: str, input: JSONObject) -> ToolOutput:
-        await self._joined()
+    async def _call(self, message: Message) -> bytes:
+        name, given = asked(message)
+        await self._begun.wait()
         if self._over is not None:
-            raise ToolCallError(self._over)
+            return failed(message, self._over)
+        name = await tool_named(message, self._tools)
         self._calls += 1
-        call = ToolInvocation(tool_name, dict(input), f"call_{self._calls}")
+        call = ToolInvocation(name, given, f"call_{self._calls}")
         answer = self._waiting[call.id] = asyncio.get_running_loop().create_future()
         self._moves.put_nowait(AgentMessage(calls=(call,)))
         result = await answer
         if not result.ok:
-            raise ToolCallError(described(result.blocks), reason=result.reason)
-        return ToolOutput(blocks=result.blocks, finished=result.finished)
+            return failed(message, described(result.blocks))
+        return called(message, map(vars, result.blocks), result.finished)
 
-    async def _joined(self) -> Conversation:
+    async def _tools(self) -> list[ToolSpec]:
+        await self._prompt()
+        return list(self._all_tools)
+
+    async def _prompt(self) -> Blocks:
         await self._begun.wait()
         if self._conversation is None:
             raise ToolCallError(self._over or OVER)
-        return self._conversation
+        return prompt_of(self._conversation)
 
 
 def prompt_of(conversation: Conversation) -> Blocks:
     return next(each.blocks for each in conversation.messages if isinstance(each, UserMessage))
 
 
+async def _messages(message: Message, task: asyncio.Task[Reply]) -> AsyncIterator[bytes | None]:
+    count = 0
+    while not task.done():
+        count += 1
+        yield message.progress(count)
+        await asyncio.wait({task}, timeout=PROGRESS_SECONDS)
+    yield task.result().body
+
+
 class MCPListener:
-    """Serves episodes over MCP on loopback, each at an address that nobody can guess."""
+    """Serves seats over MCP on loopback, each at an address that nobody can guess."""
 
     def __init__(self) -> None:
-        self._dialogues: dict[str, HTTPDialogue] = {}
+        self._seats: dict[str, Seat] = {}
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self._server = _Uvicorn(
-            uvicorn.Config(
-                self,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=2,
-            )
-        )
+        settings: Any = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
+        self._server = _Uvicorn(uvicorn.Config(self, timeout_graceful_shutdown=2, **settings))
         self._serving: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def address(self, episode: Episode) -> AsyncIterator[str]:
-        """Serves an episode; yields its URL."""
+    @contextmanager
+    def address(self, seat: Seat) -> Iterator[str]:
+        """Serves a seat; yields its URL."""
         self._serving = self._serving or asyncio.ensure_future(self._server.serve([self._socket]))
         path = f"/mcp/{token_urlsafe(32)}"
-        dialogue = self._dialogues[path] = HTTPDialogue(episode)
+        self._seats[path] = seat
         try:
             yield f"http://127.0.0.1:{self._socket.getsockname()[1]}{path}"
         finally:
-            del self._dialogues[path]
-            await dialogue.close()
+            del self._seats[path]
 
     async def close(self) -> None:
         """Stops listening, once the answers that are under way have left."""
@@ -149,21 +179,27 @@ class MCPListener:
         self._socket.close()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        dialogue, body, more = self._dialogues.get(scope["path"]), b"", True
-        while more and len(body) <= LARGEST_MESSAGE:
-            event = await receive()
-            body, more = body + event.get("body", b""), event.get("more_body", False)
-        reply = Reply(404 if dialogue is None else 413)
-        if dialogue is not None and not more:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            reply = await dialogue.reply(scope["method"], headers, body)
-        sent = [(name.lower().encode(), value.encode()) for name, value in reply.headers.items()]
-        await send({"type": "http.response.start", "status": reply.status, "headers": sent})
-        if not isinstance(reply.body, bytes):
-            async for each in reply.body:
-                await send({"type": "http.response.body", "body": each, "more_body": True})
-        last = reply.body if isinstance(reply.body, bytes) else b""
-        await send({"type": "http.response.body", "body": last})
+        reply = await self._reply(scope, receive)
+        kind = "application/json" if reply.messages is None else EVENT_STREAM
+        headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache"), (b"allow", b"POST")]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        if reply.messages is not None:
+            async for each in reply.messages:
+                await send({"type": "http.response.body", "body": event(each), "more_body": True})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _reply(self, scope: dict[str, Any], receive: Any) -> Reply:
+        seat = self._seats.get(scope["path"])
+        if seat is None or scope["method"] != "POST":
+            return Reply(404 if seat is None else 405)
+        body, more = b"", True
+        while more:
+            part = await receive()
+            body, more = body + part.get("body", b""), part.get("more_body", False)
+            if len(body) > LARGEST_MESSAGE:
+                return Reply(413)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        return await seat.heard(body, headers, streams=EVENT_STREAM in headers.get("accept", ""))
 
 
 class _Uvicorn(uvicorn.Server):
