@@ -3,7 +3,7 @@
 
 import { forget } from "./api/catalogue.js";
 import * as compare from "./views/compare.js";
-import { failure, fill, h, labelled } from "./widgets/dom.js";
+import { actions, el, failure, fill, h, labelled } from "./widgets/dom.js";
 import * as environments from "./views/environments.js";
 import * as live from "./views/live.js";
 import * as play from "./views/play.js";
@@ -99,8 +99,8 @@ function tellServer() {
   fill(
     document.getElementById("server"),
     h("span", { class: `dot ${whyAway() ? "away" : "there"}`, "aria-hidden": "true" }),
-    h("span", { class: "address" }, serverUrl().replace(/^https?:\/\//, "")),
-    about.version ? h("span", { class: "muted" }, ` ${about.version}`) : null,
+    el("span.address", serverUrl().replace(/^https?:\/\//, "")),
+    about.version ? el("span.muted", ` ${about.version}`) : null,
   );
 }
 
@@ -109,13 +109,12 @@ function askForKey() {
   leave?.();
   leave = null;
   const key = h("input", { type: "password", autocomplete: "current-password" });
-  const form = h(
-    "form",
-    { class: "card key" },
-    h("h1", null, "This server needs an API key"),
+  const form = el(
+    "form.card.key",
+    el("h1", "This server needs an API key"),
     labelled("API key", key),
-    h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Unlock")),
-    h("p", { class: "hint" }, "The key is kept until this tab is closed."),
+    actions(h("button.primary", { type: "submit" }, "Unlock")),
+    el("p.hint", "The key is kept until this tab is closed."),
   );
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -144,17 +143,12 @@ async function start() {
 state.addEventListener("away", () => {
   fill(
     notice,
-    h(
-      "p",
-      { class: "away" },
-      h("b", null, "The server cannot be reached. "),
-      `${whyAway()} Retrying every second.`,
-    ),
+    el("p.away", el("b", "The server cannot be reached. "), `${whyAway()} Retrying every second.`),
   );
   tellServer();
 });
 state.addEventListener("back", async () => {
-  fill(notice, h("p", { class: "back" }, "The server is back."));
+  fill(notice, el("p.back", "The server is back."));
   setTimeout(() => notice.querySelector(".back")?.remove(), 4000);
   forget();
   if (!about.version || failed) await start();

@@ -86,7 +86,7 @@ async function fromProtocol() {
  * @param {string} environment
  * @returns {Promise<import("./types.js").Description | null>}
  */
-export async function description(environment) {
+export async function descriptionOf(environment) {
   try {
     const name = encodeURIComponent(environment);
     return await ask("GET", `-/environments/${name}?counts=false`, { log: false });

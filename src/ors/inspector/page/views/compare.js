@@ -1,7 +1,7 @@
 // @ts-check
 // Two runs side by side: per task both rewards and their difference; and two episodes of one task.
 
-import { button, fact, fill, h, labelled, loading, parts, select } from "../widgets/dom.js";
+import { el, fact, facts, fill, h, labelled, loading, parts, select } from "../widgets/dom.js";
 import { histogram } from "../widgets/histogram.js";
 import { Listing } from "../widgets/listing.js";
 import {
@@ -16,7 +16,7 @@ import {
   unrewarded,
   withError,
 } from "../widgets/recorded.js";
-import { EpisodeColumn, facts, plots } from "./recorded-episode.js";
+import { EpisodeColumn, factsOf, plots } from "./recorded-episode.js";
 import { about } from "../api/server.js";
 import { count, plural, reward, seconds } from "../widgets/words.js";
 
@@ -27,8 +27,8 @@ const DEFAULTS = { sort: "-difference", task: "", shown: "" };
 export async function show(main, [a, b, ...pair], state) {
   if (!about.runs || b === undefined) {
     main.append(
-      h("h1", null, "Compare"),
-      h("p", { class: "note" }, about.runs ? "Choose two runs in the list of runs." : ABSENT),
+      el("h1", "Compare"),
+      el("p.note", about.runs ? "Choose two runs in the list of runs." : ABSENT),
     );
     return null;
   }
@@ -39,17 +39,12 @@ export async function show(main, [a, b, ...pair], state) {
     return showPair(main, [a, b], pair, { ...filters, row: state.get("row") ?? "" });
   main.append(crumbs(["Runs", "#/runs"], ["Compare"]), loading("two runs"));
   const view = new CompareView([a, b], filters, Number(state.get("row") ?? 0));
-  const stop = await view.listing.begin();
-  main.lastChild.remove();
-  main.append(view.element);
-  view.listing.restore();
-  return stop;
+  return view.listing.show(main, view.element);
 }
 
 class CompareView {
-  #tiles = h("div", { class: "tiles" });
-  #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
-  #found = h("span", { class: "where", "aria-live": "polite" });
+  #tiles = el("div.tiles");
+  #spread = h("section.card.spread", { "aria-label": "Rewards" });
   #widest = 1;
 
   constructor([a, b], filters, row) {
@@ -59,67 +54,26 @@ class CompareView {
       parts: ["compare", a, b],
       filters,
       row,
-      label: "Tasks",
+      noun: "task",
       columns: this.#columns(),
       told: (answer) => this.#draw(answer),
-      empty: "No task matches.",
     });
-    const named = (name, n) =>
-      h("li", null, letter(n), h("a", { href: address(["runs", name]) }, name));
-    const swap = h(
-      "li",
-      null,
-      h("a", { class: "button small", href: address(["compare", b, a]) }, "Swap"),
-    );
-    const controls = h(
+    const named = (name, n) => el("li", letter(n), h("a", { href: address(["runs", name]) }, name));
+    const swap = el("li", h("a.button.small", { href: address(["compare", b, a]) }, "Swap"));
+    this.element = el(
       "div",
-      { class: "bar filters", role: "search", "aria-label": "Tasks" },
-      this.listing.control("task", "Search", h("input", { type: "search", placeholder: "task" })),
-      this.listing.control(
-        "shown",
-        "B against A",
-        select(SHOWN, "", () => {}),
-      ),
-      h(
-        "div",
-        { class: "found" },
-        this.#found,
-        button("Clear", () => this.listing.clear(), { class: "small" }),
-      ),
-    );
-    this.element = h(
-      "div",
-      null,
-      h("ul", { class: "pair-names" }, [a, b].map(named), swap),
-      h("div", { class: "columns run" }, this.#tiles, this.#spread),
-      h(
-        "section",
-        { class: "card episodes", "aria-label": "Tasks" },
-        controls,
-        this.listing.problem,
-        this.listing.element,
+      el("ul.pair-names", [a, b].map(named), swap),
+      el("div.columns.run", this.#tiles, this.#spread),
+      this.listing.card(
+        labelled("Search", h("input", { name: "task", type: "search", placeholder: "task" })),
+        labelled("B against A", select(SHOWN, "", undefined, { name: "shown" })),
       ),
     );
   }
 
-  #draw({
-    a,
-    b,
-    found,
-    tasks,
-    better,
-    worse,
-    same,
-    difference,
-    error,
-    p,
-    widest,
-    components,
-    histogram: spread,
-  }) {
-    this.#widest = widest;
-    this.#found.textContent =
-      found === tasks ? plural(found, "task") : `${count(found)} of ${plural(tasks, "task")}`;
+  #draw(told) {
+    const { a, b, better, worse, same, difference, error, p } = told;
+    this.#widest = told.widest;
     const sum = (run) =>
       [plural(run.episodes, "episode"), unrewarded(run), ...run.agents.slice(0, 2)]
         .filter(Boolean)
@@ -130,24 +84,21 @@ class CompareView {
       tile("Mean reward of B", withError(b.mean, b.error), sum(b)),
       tile(
         "Difference, B − A",
-        [difference > 0 ? "+" : "", withError(difference, error)],
+        signedError({ difference, error }),
         p === null
           ? "over the tasks of both runs"
           : `p ${p < 0.001 ? "< 0.001" : `= ${Number(p.toPrecision(2))}`}, over the tasks of both runs`,
       ),
       tile("B against A", `${count(better)} better`, `${count(worse)} worse · ${count(same)} same`),
     );
-    const parted = components.map((one) =>
-      fact(one.name, one.difference > 0 ? "+" : "", withError(one.difference, one.error)),
-    );
+    const parted = told.components.map((one) => fact(one.name, signedError(one)));
     fill(
       this.#spread,
-      h("h2", null, "Rewards"),
-      histogram({ ...spread, names: ["A", "B"] }),
-      parted.length
-        ? [h("h3", null, "Named rewards, B − A"), h("dl", { class: "facts" }, parted)]
-        : null,
+      el("h2", "Rewards"),
+      histogram({ ...told.histogram, names: ["A", "B"] }),
+      parted.length ? [el("h3", "Named rewards, B − A"), facts(parted)] : null,
     );
+    return told.tasks;
   }
 
   /** @returns {import("../widgets/table.js").Column<import("../api/types.js").TaskPair>[]} */
@@ -166,10 +117,14 @@ class CompareView {
   }
 }
 
-const where = ({ environment }) => h("span", { class: "muted environment" }, environment);
+const signedError = ({ difference, error }) => [
+  difference > 0 ? "+" : "",
+  withError(difference, error),
+];
+const where = ({ environment }) => el("span.muted.environment", environment);
 const side = ({ mean, count: n }) => [
   rounded(mean),
-  n > 1 ? h("span", { class: "muted of" }, ` of ${count(n)}`) : null,
+  n > 1 ? el("span.muted.of", ` of ${count(n)}`) : null,
 ];
 const signed = (value) => `${value > 0 ? "+" : ""}${rounded(value)}`;
 const letter = (n) => h("span", { class: `legend ${"ab"[n]}` }, "AB"[n]);
@@ -188,9 +143,8 @@ async function showPair(main, runs, pair, state) {
       ["Compare", address(["compare", ...runs], state)],
       [(told[0] ?? told[1])?.task ?? "–"],
     ),
-    h(
-      "div",
-      { class: "columns both" },
+    el(
+      "div.columns.both",
       runs.map((run, n) => half(run, n, told[n], (id) => change(n, id))),
     ),
   );
@@ -198,17 +152,10 @@ async function showPair(main, runs, pair, state) {
 }
 
 function half(run, n, told, change) {
-  const head = h("h2", null, letter(n), run);
+  const head = el("h2", letter(n), run);
   const side = (...inside) => h("section", { "aria-label": `Run ${"AB"[n]}` }, inside);
   if (!told)
-    return side(
-      h(
-        "div",
-        { class: "card" },
-        head,
-        h("p", { class: "muted" }, "This run has no episode of the task."),
-      ),
-    );
+    return side(el("div.card", head, el("p.muted", "This run has no episode of the task.")));
   const view = new EpisodeColumn(run, told);
   const { samples, episode } = told;
   const choice =
@@ -225,29 +172,20 @@ function half(run, n, told, change) {
           ),
         )
       : null;
-  const alone = h(
-    "a",
-    { class: "button small", href: address(["runs", run, episode.id]) },
-    "Open alone",
-  );
-  const brief = h(
-    "p",
-    { class: "brief-facts" },
-    h("b", { class: "total" }, reward(episode.reward)),
+  const alone = h("a.button.small", { href: address(["runs", run, episode.id]) }, "Open alone");
+  const brief = el(
+    "p.brief-facts",
+    el("b.total", reward(episode.reward)),
     parts(episode.components),
     outcomeBadge(episode.outcome.type, told.detail, episode.reward),
-    h("span", null, plural(episode.rewards.length, "call")),
-    h("span", null, seconds(episode.seconds)),
+    el("span", plural(episode.rewards.length, "call")),
+    el("span", seconds(episode.seconds)),
   );
-  const more = h(
-    "details",
-    { class: "more" },
-    h("summary", null, "Rewards, times and tokens"),
-    facts(told),
+  const more = el(
+    "details.more",
+    el("summary", "Rewards, times and tokens"),
+    factsOf(told),
     plots(told, view),
   );
-  return side(
-    h("div", { class: "card" }, head, h("div", { class: "bar" }, choice, alone), brief, more),
-    view.element,
-  );
+  return side(el("div.card", head, el("div.bar", choice, alone), brief, more), view.element);
 }

@@ -1,22 +1,20 @@
 // @ts-check
 // The live view, updated every second: plots of learning and load, sessions, and episodes that ended.
 
-import { failure, fill, h, labelled, select } from "../widgets/dom.js";
-import { EndedTable } from "../widgets/ended-table.js";
-import { blockedLoopNote } from "../widgets/blocked-loop.js";
+import { card, el, failure, fill, h, labelled, select } from "../widgets/dom.js";
 import {
   busiest,
   curves,
   LearningTable,
   mean,
   percent,
-  RECENT_SECONDS,
+  recentSpan,
   recentTotals,
   share,
 } from "../widgets/learning.js";
 import { legend, plot } from "../widgets/plot.js";
 import { about, ask, follow } from "../api/server.js";
-import { PAGE, SessionTable } from "../widgets/session-table.js";
+import { EndedTable, PAGE, SessionTable } from "../widgets/session-table.js";
 import { count, plural, reward, seconds } from "../widgets/words.js";
 
 const SPAN = 300;
@@ -37,9 +35,9 @@ export const ABSENT =
   "or it needs another key.";
 
 export async function show(main) {
-  main.append(h("h1", null, "Live"));
+  main.append(el("h1", "Live"));
   if (!about.live) {
-    main.append(h("p", { class: "note" }, ABSENT));
+    main.append(el("p.note", ABSENT));
     return null;
   }
   const names = await ask("GET", "list_environments", { log: false });
@@ -54,7 +52,7 @@ class LiveView {
   #points = [];
   /** @type {Record<string, import("../api/types.js").EpisodeTotals>} */
   #totals = {};
-  #plots = h("div", { class: "plots" });
+  #plots = el("div.plots");
   #held = h("div");
   #learning = new LearningTable();
   #ended = new EndedTable();
@@ -66,26 +64,18 @@ class LiveView {
 
   constructor(names) {
     const choose = (key) => (value) => this.#want({ [key]: value, offset: 0 });
-    const bar = h(
-      "div",
-      { class: "bar" },
+    const bar = el(
+      "div.bar",
       labelled("Environment", select([["", "all"], ...names], "", choose("environment"))),
       labelled("State", select(STATES, "", choose("state"))),
       this.#sessions.pager,
     );
-    this.element = h(
+    this.element = el(
       "div",
-      null,
       this.#plots,
       this.#held,
       this.#learning.element,
-      h(
-        "section",
-        { class: "card", "aria-label": "Sessions" },
-        h("h2", null, "Sessions"),
-        bar,
-        this.#sessions.element,
-      ),
+      card("Sessions", "", bar, this.#sessions.element),
       this.#ended.element,
     );
   }
@@ -125,7 +115,7 @@ class LiveView {
     }
     if (name === "sessions") {
       this.#sessions.draw(value);
-      fill(this.#held, blockedLoopNote(value.sessions));
+      fill(this.#held, heldNote(value.sessions));
     }
     if (name === "episodes") {
       this.#totals = value.totals;
@@ -145,10 +135,6 @@ class LiveView {
     const { environment } = this.#wanted;
     const now = this.#points.at(-1) ?? { ...QUIET, at: Date.now() / 1000 };
     const last = recentTotals(this.#points, environment, now.at);
-    const span = Math.min(
-      RECENT_SECONDS,
-      Math.max(1, now.at - (this.#points[0]?.at ?? now.at) + 1),
-    );
     this.#learning.draw(this.#points, this.#totals);
     const { shown, more } = environment ? { shown: [environment], more: 0 } : busiest(this.#points);
     const names = shown.length ? shown : ["episodes"];
@@ -161,7 +147,7 @@ class LiveView {
       this.#plots,
       this.#tile(
         "Episodes per second",
-        (last.ended / span).toFixed(1),
+        (last.ended / recentSpan(this.#points)).toFixed(1),
         rest || "in the last minute",
         curves(this.#points, names, (sum, seconds) => sum.ended / seconds),
         brief,
@@ -227,16 +213,9 @@ class LiveView {
       xFormat,
       most,
     });
-    return h(
-      "figure",
-      { class: "tile card" },
-      h(
-        "figcaption",
-        null,
-        h("span", { class: "title" }, title),
-        h("b", null, value),
-        h("span", { class: "muted" }, sub),
-      ),
+    return el(
+      "figure.tile.card",
+      el("figcaption", el("span.title", title), el("b", value), el("span.muted", sub)),
       drawn,
       legend(series),
     );
@@ -245,3 +224,18 @@ class LiveView {
 
 const brief = (y) =>
   y >= 1000 ? `${Number((y / 1000).toPrecision(3))}k` : String(Number(y.toPrecision(3)));
+
+/**
+ * A note on methods that held the server's event loop, of which sessions tell; null if there are none.
+ * @param {import("../api/types.js").SessionRow[]} sessions
+ */
+function heldNote(sessions) {
+  const held = new Map(sessions.flatMap((session) => Object.entries(session.held ?? {})));
+  if (held.size === 0) return null;
+  const methods = [...held].map(([method, longest]) => `${method} (${seconds(longest)})`);
+  return el(
+    "p.note.held",
+    `Held the event loop, and all sessions with it: ${methods.join(", ")}. ` +
+      "Make it a plain def, or await what takes long.",
+  );
+}

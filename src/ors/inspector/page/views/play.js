@@ -3,10 +3,14 @@
 
 import { environments, rewardRange, size, task as fetchTask } from "../api/catalogue.js";
 import {
+  actions,
   button,
+  card,
   copyButton,
+  el,
   endButton,
   fact,
+  facts,
   failure,
   fill,
   h,
@@ -14,7 +18,6 @@ import {
   loading,
   parts,
   reachable,
-  select,
 } from "../widgets/dom.js";
 import { Episode } from "../api/episode.js";
 import { asCurl, asJson, asPython } from "../api/exports.js";
@@ -22,7 +25,8 @@ import { Form, SecretRows } from "../widgets/form.js";
 import { isObject, parse, pretty } from "../api/json.js";
 import { promptBlocks, tree } from "../widgets/show.js";
 import { about } from "../api/server.js";
-import { rewardPlot, stepItem, tickRunning } from "../widgets/steps.js";
+import { chosenSplit, splitControls } from "../widgets/split-choice.js";
+import { rewardPlot, StepList } from "../widgets/steps.js";
 import { reward } from "../widgets/words.js";
 import { address } from "../widgets/recorded.js";
 
@@ -39,47 +43,38 @@ export async function show(main, [environment, split, index], asked) {
     history.replaceState(null, "", addressOf(current.environment, current.from, current.sid));
     return table(main, current);
   }
-  main.append(h("h1", null, "Play"), loading("environments"));
+  main.append(el("h1", "Play"), loading("environments"));
   const all = await environments();
   main.lastChild.remove();
-  const chosen = all.find((one) => one.name === environment) ?? all[0];
-  const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
-  const left =
-    current && current.state === "open"
-      ? h(
-          "p",
-          { class: "note" },
-          "An episode of ",
-          current.environment,
-          " is open: ",
-          h("a", { href: "#/play" }, "go back to it"),
-          ". Opening another episode ends it.",
-        )
-      : null;
-  const unknown = sid
-    ? h(
-        "p",
-        { class: "note" },
-        "This tab has not opened the session ",
-        h("code", { class: "sid" }, sid),
-        ". ",
-        about.live
-          ? h("a", { href: `#/session/${encodeURIComponent(sid)}` }, "Watch it")
-          : "Open another one.",
-      )
-    : null;
-  const form = setup(all, chosen, inSplit, Number(index ?? 0));
-  main.append(unknown ?? "", left ?? "", form);
+  const { chosen, inSplit } = chosenSplit(all, environment, split);
+  const from = { split: inSplit, index: Number(index ?? 0) };
+  const form = setup(all, chosen, from);
+  if (sid) main.append(unknownNote(sid));
+  if (current?.state === "open") main.append(openNote(current));
+  main.append(form);
   main.querySelector("button.primary").focus({ preventScroll: true });
   if (!asked.has("open")) return;
-  history.replaceState(
-    null,
-    "",
-    addressOf(chosen.name, { split: inSplit, index: Number(index ?? 0) }),
-  );
+  history.replaceState(null, "", addressOf(chosen.name, from));
   // An open episode is not ended, and a required secret not left out, without a word.
-  if (!left && !chosen.required_secrets?.length) form.requestSubmit();
+  if (current?.state !== "open" && !chosen.required_secrets.length) form.requestSubmit();
 }
+
+const openNote = ({ environment }) =>
+  el(
+    "p.note",
+    `An episode of ${environment} is open: `,
+    h("a", { href: "#/play" }, "go back to it"),
+    ". Opening another episode ends it.",
+  );
+
+const unknownNote = (sid) =>
+  el(
+    "p.note",
+    "This tab has not opened the session ",
+    el("code.sid", sid),
+    ". ",
+    about.live ? h("a", { href: address(["session", sid]) }, "Watch it") : "Open another one.",
+  );
 
 const sameTask = (episode, environment, split, index) =>
   episode.state !== "ended" &&
@@ -90,91 +85,54 @@ const sameTask = (episode, environment, split, index) =>
 
 // ── Before it is open ────────────────────────────────────────────────────────────────────────────
 
-function setup(all, chosen, split, index) {
-  const go = (env, part, n) =>
-    (location.hash = `#/play/${[env, part, n]
-      .filter((one) => one !== undefined)
-      .map(encodeURIComponent)
-      .join("/")}`);
-  const at = h("input", {
-    class: "page-number",
+function setup(all, chosen, { split, index }) {
+  const from = () => ({ split, index: Number(at.value) || 0 });
+  const at = h("input.page-number", {
     inputmode: "numeric",
     value: String(index),
-    on: { change: () => go(chosen.name, split, Number(at.value) || 0) },
+    on: { change: () => (location.hash = addressOf(chosen.name, from())) },
   });
-  const edited = h("textarea", {
-    class: "code",
-    rows: 6,
-    spellcheck: "false",
-    "aria-label": "Task as JSON",
-  });
-  const editor = h(
-    "details",
-    { class: "more" },
-    h("summary", null, "Edit the task"),
-    h("p", { class: "hint" }, "The session gets this task instead of the one at that index."),
+  const edited = h("textarea.code", { rows: 6, spellcheck: "false", "aria-label": "Task as JSON" });
+  const editor = el(
+    "details.more",
+    el("summary", "Edit the task"),
+    el("p.hint", "The session gets this task instead of the one at that index."),
     edited,
   );
   editor.addEventListener("toggle", async () => {
     if (editor.open && edited.value === "")
       edited.value = await fetchTask(chosen.name, split, index).then(pretty, () => "{}");
   });
-  const preview = h("div", { class: "task-preview" }, loading("the task"));
+  const preview = el("div.task-preview", loading("the task"));
   fetchTask(chosen.name, split, index).then(
     (spec) => fill(preview, tree(spec)),
     (error) => fill(preview, failure(error)),
   );
-  const required = chosen.required_secrets ?? [];
+  const required = chosen.required_secrets;
   const secrets = new SecretRows(required);
   const said = h("div");
-  const open = h("button", { type: "submit", class: "primary" }, "Open the session");
+  const open = h("button.primary", { type: "submit" }, "Open the session");
   const onSubmit = async (event) => {
     event.preventDefault();
     open.disabled = true;
-    await begin(
-      chosen.name,
-      { split, index: Number(at.value) || 0 },
-      editor.open ? edited.value : null,
-      secrets.read(),
-      said,
-    );
+    await begin(chosen.name, from(), editor.open ? edited.value : null, secrets.read(), said);
     open.disabled = false;
   };
   return h(
-    "form",
-    { class: "card", "aria-label": "Task", on: { submit: onSubmit } },
-    h(
-      "div",
-      { class: "bar" },
-      labelled(
-        "Environment",
-        select(
-          all.map((one) => one.name),
-          chosen.name,
-          (name) => go(name),
-        ),
-      ),
-      labelled(
-        "Split",
-        select(
-          chosen.splits.map((one) => one.name),
-          split,
-          (name) => go(chosen.name, name, 0),
-        ),
-      ),
-      labelled("Index", at),
-    ),
+    "form.card",
+    { "aria-label": "Task", on: { submit: onSubmit } },
+    el("div.bar", splitControls("play", all, chosen, split), labelled("Index", at)),
     preview,
     editor,
     h(
-      "details",
-      { class: "more", open: required.length > 0 },
-      h("summary", null, "Secrets"),
-      required.length > 0 ? h("p", { class: "hint" }, `Required: ${required.join(", ")}.`) : null,
-      h("p", { class: "hint" }, "Secrets are sent with the session and never shown."),
+      "details.more",
+      { open: required.length > 0 },
+      el("summary", "Secrets"),
+      required.length > 0 ? el("p.hint", `Required: ${required.join(", ")}.`) : null,
+      el("p.hint", "Secrets are sent with the session and never shown."),
       secrets.element,
     ),
-    h("div", { class: "actions" }, open),
+    actions(open),
     said,
   );
 }
@@ -217,17 +175,11 @@ function goTo(hash) {
 // ── While it is open ─────────────────────────────────────────────────────────────────────────────
 
 function table(main, episode) {
-  const trajectory = h("ol", { class: "steps", "aria-label": "Trajectory" });
-  const summary = h("div", { class: "summary" });
+  const trajectory = new StepList("Trajectory");
+  const summary = el("div.summary");
   const tools = new ToolBox(episode);
   const over = new Over(episode);
-  const items = new Map();
-  const put = (step) => {
-    const item = stepItem(step, () => tools.use(step.tool, step.input));
-    if (items.has(step)) items.get(step).replaceWith(item);
-    else trajectory.append(item);
-    items.set(step, item);
-  };
+  const put = (step) => trajectory.put(step, () => tools.use(step.tool, step.input));
   episode.steps.forEach(put);
   let rewards = null;
   let range = null;
@@ -238,58 +190,42 @@ function table(main, episode) {
     if (!episode.running || rewards === null) rewards = rewardPlot(episode.steps, range);
     fill(summary, summed(episode, rewards));
   };
-  const onStep = ({ detail: step }) => {
-    put(step);
-    onState();
-    items.get(step).scrollIntoView({ block: "nearest" });
+  const listeners = {
+    state: onState,
+    step: ({ detail: step }) => {
+      const item = put(step);
+      onState();
+      item.scrollIntoView({ block: "nearest" });
+    },
+    ping: ({ detail: step }) => trajectory.tick(step),
   };
-  const onPing = ({ detail: step }) => tickRunning(items.get(step), step);
-  const clock = setInterval(
-    () => episode.running && tickRunning(items.get(episode.running), episode.running),
-    100,
-  );
+  const clock = setInterval(() => episode.running && trajectory.tick(episode.running), 100);
   rewardRange(episode.environment).then((declared) => {
     range = declared;
     if (range) onState();
   });
-  episode.addEventListener("step", onStep);
-  episode.addEventListener("state", onState);
-  episode.addEventListener("ping", onPing);
+  const events = Object.entries(listeners);
+  events.forEach(([name, listener]) => episode.addEventListener(name, listener));
   onState();
+  const side = el(
+    "div.side",
+    over.element,
+    tools.element,
+    h("section.card", { "aria-label": "Episode" }, summary),
+  );
   main.append(
-    h("h1", null, "Play ", h("span", { class: "muted" }, named(episode))),
-    h(
-      "div",
-      { class: "columns play" },
-      h(
-        "div",
-        null,
-        h(
-          "section",
-          { class: "card prompt", "aria-label": "Prompt" },
-          h("h2", null, "Prompt"),
-          promptBlocks(episode.prompt),
-        ),
-        trajectory,
-      ),
-      reachable(
-        h(
-          "div",
-          { class: "side" },
-          over.element,
-          tools.element,
-          h("section", { class: "card", "aria-label": "Episode" }, summary),
-        ),
-      ),
+    el("h1", "Play ", el("span.muted", named(episode))),
+    el(
+      "div.columns.play",
+      el("div", card("Prompt", "prompt", promptBlocks(episode.prompt)), trajectory.element),
+      reachable(side),
     ),
   );
   if (!episode.finished) tools.focus();
   window.scrollTo(0, 0);
   return () => {
     clearInterval(clock);
-    episode.removeEventListener("step", onStep);
-    episode.removeEventListener("state", onState);
-    episode.removeEventListener("ping", onPing);
+    events.forEach(([name, listener]) => episode.removeEventListener(name, listener));
   };
 }
 
@@ -300,39 +236,23 @@ const named = (episode) =>
 
 function summed(episode, rewards) {
   const state = episode.finished ? "finished" : episode.state;
-  const words = {
-    open: "open",
-    finished: "finished",
-    ended: "ended",
-    lost: `lost: ${episode.why}`,
-  }[state];
+  const words = state === "lost" ? `lost: ${episode.why}` : state;
+  const ending = episode.running ? "Abort: delete the session" : "End the session";
   return [
-    h("h2", null, "Episode"),
-    h(
-      "dl",
-      { class: "facts" },
+    el("h2", "Episode"),
+    facts(
       fact("State", h("span", { class: `state ${state}` }, words)),
-      fact("Reward", h("b", { class: "total" }, reward(episode.total)), parts(episode.components)),
+      fact("Reward", el("b.total", reward(episode.total)), parts(episode.components)),
       fact("Calls", String(episode.steps.length)),
-      fact("Session", h("code", { class: "sid" }, episode.sid)),
+      fact("Session", el("code.sid", episode.sid)),
     ),
     rewards,
-    h(
-      "div",
-      { class: "actions" },
+    actions(
       copyButton("Copy JSON", () => asJson(episode)),
       copyButton("Copy Python", () => asPython(episode)),
       copyButton("Copy curl", () => asCurl(episode)),
     ),
-    h(
-      "div",
-      { class: "actions" },
-      episode.state === "open"
-        ? endButton(episode.running ? "Abort: delete the session" : "End the session", () =>
-            episode.end(),
-          )
-        : null,
-    ),
+    actions(episode.state === "open" ? endButton(ending, () => episode.end()) : null),
   ];
 }
 
@@ -340,7 +260,7 @@ function summed(episode, rewards) {
 class Over {
   #episode;
   #next; // the next task, if there is one
-  element = h("section", { class: "card over", "aria-label": "What next", hidden: true });
+  element = h("section.card.over", { "aria-label": "What next", hidden: true });
 
   constructor(episode) {
     this.#episode = episode;
@@ -367,16 +287,8 @@ class Over {
       : state === "lost"
         ? `The session is lost: ${why}`
         : "The session has ended.";
-    fill(
-      this.element,
-      h("p", null, words),
-      h(
-        "div",
-        { class: "actions" },
-        next ? button("Next task", () => this.#leave(next), { class: "primary" }) : null,
-        again,
-      ),
-    );
+    const on = next && button("Next task", () => this.#leave(next), { class: "primary" });
+    fill(this.element, el("p", words), actions(on, again));
     this.element.querySelector(".primary").focus({ preventScroll: true });
   }
 
@@ -392,13 +304,13 @@ class ToolBox {
   #episode;
   #form = null;
   #holder = h("div");
-  #tabs = h("div", { class: "tabs", role: "group", "aria-label": "Tools" });
+  #tabs = h("div.tabs", { role: "group", "aria-label": "Tools" });
   #call;
   #raw;
 
   constructor(episode) {
     this.#episode = episode;
-    this.#call = h("button", { type: "submit", class: "primary" }, "Call");
+    this.#call = h("button.primary", { type: "submit" }, "Call");
     this.#raw = button(
       "Raw JSON",
       () => {
@@ -411,13 +323,7 @@ class ToolBox {
       "form",
       { novalidate: true },
       this.#holder,
-      h(
-        "div",
-        { class: "actions" },
-        this.#call,
-        h("span", { class: "hint keys" }, "Ctrl+Enter"),
-        this.#raw,
-      ),
+      actions(this.#call, el("span.hint.keys", "Ctrl+Enter"), this.#raw),
     );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -429,18 +335,8 @@ class ToolBox {
         this.#send();
       }
     });
-    this.element = h(
-      "section",
-      { class: "card tools", "aria-label": "Call a tool" },
-      h("h2", null, "Call a tool"),
-      this.#tabs,
-      form,
-    );
-    this.use(this.#last()?.tool ?? episode.tools[0]?.name);
-  }
-
-  #last() {
-    return this.#episode.steps.at(-1);
+    this.element = card("Call a tool", "tools", this.#tabs, form);
+    this.use(episode.steps.at(-1)?.tool ?? episode.tools[0]?.name);
   }
 
   get #tool() {
@@ -460,18 +356,18 @@ class ToolBox {
       ),
     );
     if (!this.#tool) {
-      fill(this.#holder, h("p", { class: "muted" }, "This task has no tools."));
+      fill(this.#holder, el("p.muted", "This task has no tools."));
       this.update();
       return;
     }
     this.#form = new Form(this.#tool.input_schema, input);
     this.#raw.setAttribute("aria-pressed", "false");
     const last = this.#tool.terminal
-      ? h("p", { class: "hint" }, "Terminal tool: takes the agent's last message.")
+      ? el("p.hint", "Terminal tool: takes the agent's last message.")
       : null;
     fill(
       this.#holder,
-      this.#tool.description ? h("p", { class: "described" }, this.#tool.description) : null,
+      this.#tool.description ? el("p.described", this.#tool.description) : null,
       last,
       this.#form.element,
     );

@@ -2,9 +2,14 @@
 // One recorded episode: its conversation, and beside it its outcome, rewards and times.
 
 import {
+  actions,
+  arrowKeys,
   button,
+  card,
   copyButton,
+  el,
   fact,
+  facts,
   failure,
   fill,
   h,
@@ -26,74 +31,41 @@ export async function show(main, [run, id], state) {
   const kept = { ...filtersOf(state), row: state.get("row") ?? "" };
   main.append(loading("the episode"));
   const told = await recorded("/episode", { run, id, ...filtersOf(state) });
-  const turn = (key, label, other) =>
+  const addressOf = (other) => address(["runs", run, other], kept);
+  const turn = (label, other) =>
     other === null
-      ? h("span", { class: "button small", "aria-disabled": "true" }, label)
-      : h(
-          "a",
-          { class: "button small", href: address(["runs", run, other], kept), "data-turn": key },
-          label,
-        );
+      ? h("span.button.small", { "aria-disabled": "true" }, label)
+      : h("a.button.small", { href: addressOf(other) }, label);
   const where =
     told.position === null ? "" : `${count(told.position + 1)} of ${plural(told.found, "episode")}`;
   const view = new EpisodeColumn(run, told);
+  const copy = copyButton("Copy JSON", () => pretty(told.episode));
+  const side = card("Episode", "side", factsOf(told), plots(told, view), actions(copy));
   fill(
     main,
     crumbs(["Runs", "#/runs"], [run, address(["runs", run], kept)], [taskName(told)]),
     h(
-      "nav",
-      { class: "pager", "aria-label": "Episodes" },
-      turn("ArrowLeft", "‹ Previous", told.previous),
-      turn("ArrowRight", "Next ›", told.next),
-      h("span", { class: "where" }, where),
+      "nav.pager",
+      { "aria-label": "Episodes" },
+      turn("‹ Previous", told.previous),
+      turn("Next ›", told.next),
+      el("span.where", where),
     ),
-    h(
-      "div",
-      { class: "columns play" },
-      view.element,
-      reachable(
-        h(
-          "section",
-          { class: "card side", "aria-label": "Episode" },
-          h("h2", null, "Episode"),
-          facts(told),
-          plots(told, view),
-          h(
-            "div",
-            { class: "actions" },
-            copyButton("Copy JSON", () => pretty(told.episode)),
-          ),
-        ),
-      ),
-    ),
+    el("div.columns.play", view.element, reachable(side)),
   );
-  return keys(main);
+  return arrowKeys((step) => {
+    const other = step > 0 ? told.next : told.previous;
+    if (other !== null) location.hash = addressOf(other);
+  });
 }
 
 /** The task of an episode, and which sample of it this is. */
-export const taskName = ({ task, episode }) =>
-  `${task}${episode.sample ? ` #${episode.sample}` : ""}`;
-
-/** The arrow keys turn to other episodes; returns a function that stops this. */
-function keys(main) {
-  const onKey = (event) => {
-    if (
-      event.target.closest("input, textarea, select, pre, .scroll") ||
-      event.ctrlKey ||
-      event.metaKey ||
-      event.altKey
-    )
-      return;
-    main.querySelector(`[data-turn="${event.key}"]`)?.click();
-  };
-  document.addEventListener("keydown", onKey);
-  return () => document.removeEventListener("keydown", onKey);
-}
+const taskName = ({ task, episode }) => `${task}${episode.sample ? ` #${episode.sample}` : ""}`;
 
 /** The conversation of an episode, of which long ones come in parts. */
 export class EpisodeColumn {
-  #list = h("ol", { class: "steps turns", "aria-label": "Conversation" });
-  #more = h("div", { class: "actions" });
+  #list = h("ol.steps.turns", { "aria-label": "Conversation" });
+  #more = el("div.actions");
   #load;
 
   constructor(run, told) {
@@ -103,7 +75,7 @@ export class EpisodeColumn {
     this.told = 0;
     this.calls = 0;
     this.#load = (name) => blob(run, name);
-    this.element = h("div", { class: "conversation" }, this.#list, this.#more);
+    this.element = el("div.conversation", this.#list, this.#more);
     this.#add(told);
   }
 
@@ -127,7 +99,7 @@ export class EpisodeColumn {
       fill(
         this.#more,
         (this.episode.earlier ?? []).map((each, n) => [
-          h("p", { class: "hint" }, `Attempt ${n + 1}:`),
+          el("p.hint", `Attempt ${n + 1}:`),
           ending(each),
         ]),
         ending(this.episode),
@@ -152,12 +124,10 @@ export class EpisodeColumn {
 }
 
 /** Outcome, reward, tokens and times of an episode. */
-export function facts({ episode, detail }) {
+export function factsOf({ episode, detail }) {
   const { outcome, tokens, rewards } = episode;
-  return h(
-    "dl",
-    { class: "facts" },
-    fact("Reward", h("b", { class: "total" }, reward(episode.reward)), parts(episode.components)),
+  return facts(
+    fact("Reward", el("b.total", reward(episode.reward)), parts(episode.components)),
     fact("Outcome", outcomeBadge(outcome.type, detail, episode.reward)),
     fact("Agent", episode.agent || "–"),
     fact("Environment", episode.environment),
@@ -181,14 +151,14 @@ export function plots({ episode, messages: total, range }, view) {
     .filter((message) => message.role === "tool")
     .map((message, n) => stepOf(message, null, n + 1));
   return [
-    h("h3", null, "Rewards"),
+    el("h3", "Rewards"),
     rewardPlot(steps, range),
-    h("h3", null, "Time"),
+    el("h3", "Time"),
     timeline(results, episode.messages, episode.seconds, (n) => view.jump(n)),
     episode.messages.length < total
-      ? h("p", { class: "hint" }, `Times of the first ${count(episode.messages.length)} messages.`)
+      ? el("p.hint", `Times of the first ${count(episode.messages.length)} messages.`)
       : null,
-    episode.task ? [h("h3", null, "Task"), tree(episode.task)] : null,
+    episode.task ? [el("h3", "Task"), tree(episode.task)] : null,
   ];
 }
 

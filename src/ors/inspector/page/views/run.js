@@ -1,7 +1,7 @@
 // @ts-check
 // One run: figures, a histogram of its rewards, and its episodes to sort and filter.
 
-import { button, fact, fill, h, loading, select } from "../widgets/dom.js";
+import { el, fact, fill, h, labelled, loading, select } from "../widgets/dom.js";
 import { histogram } from "../widgets/histogram.js";
 import { Listing } from "../widgets/listing.js";
 import {
@@ -46,25 +46,15 @@ export const filtersOf = (state) =>
 export async function show(main, [name], state) {
   main.append(crumbs(["Runs", "#/runs"], [name]), loading("the run"));
   const view = new RunView(name, filtersOf(state), Number(state.get("row") ?? 0));
-  const stop = await view.listing.begin();
-  main.lastChild.remove();
-  main.append(view.element);
-  view.listing.restore();
-  return stop;
+  return view.listing.show(main, view.element);
 }
 
 class RunView {
-  #tiles = h("div", { class: "tiles" });
-  #spread = h("section", { class: "card spread", "aria-label": "Rewards" });
-  #findings = h("ul", null);
-  #findingsTitle = h("summary", null);
-  #findingsCard = h(
-    "details",
-    { class: "findings", hidden: true },
-    this.#findingsTitle,
-    this.#findings,
-  );
-  #found = h("span", { class: "where", "aria-live": "polite" });
+  #tiles = el("div.tiles");
+  #spread = h("section.card.spread", { "aria-label": "Rewards" });
+  #findings = el("ul");
+  #findingsTitle = el("summary");
+  #findingsCard = h("details.findings", { hidden: true }, this.#findingsTitle, this.#findings);
   #scale = [0, 1];
 
   constructor(name, filters, row) {
@@ -74,75 +64,27 @@ class RunView {
       parts: ["runs", name],
       filters,
       row,
-      label: "Episodes",
+      noun: "episode",
       columns: this.#columns(),
       told: (answer) => this.#draw(answer),
-      empty: "No episode matches.",
     });
-    this.element = h(
+    this.element = el(
       "div",
-      null,
-      h("div", { class: "columns run" }, this.#tiles, this.#spread),
+      el("div.columns.run", this.#tiles, this.#spread),
       this.#findingsCard,
-      h(
-        "section",
-        { class: "card episodes", "aria-label": "Episodes" },
-        this.#controls(),
-        this.listing.problem,
-        this.listing.element,
-      ),
-    );
-  }
-
-  #controls() {
-    const bound = (name, label, end) =>
-      this.listing.field(
-        `${name}_${end}`,
-        h("input", {
-          type: "number",
-          step: "any",
-          "aria-label": `${label} ${end}`,
-          placeholder: end === "from" ? "least" : "most",
-        }),
-      );
-    const range = (name, label) =>
-      h(
-        "div",
-        { class: "labelled" },
-        h("span", { "aria-hidden": "true" }, label),
-        h(
-          "div",
-          { class: "range" },
-          bound(name, label, "from"),
-          h("span", { class: "muted", "aria-hidden": "true" }, "–"),
-          bound(name, label, "to"),
+      this.listing.card(
+        labelled(
+          "Search",
+          h("input", { name: "task", type: "search", placeholder: "task, agent or id" }),
         ),
-      );
-    return h(
-      "div",
-      { class: "bar filters", role: "search", "aria-label": "Episodes" },
-      this.listing.control(
-        "task",
-        "Search",
-        h("input", { type: "search", placeholder: "task, agent or id" }),
-      ),
-      this.listing.control(
-        "outcome",
-        "Outcome",
-        select(OUTCOMES, "", () => {}),
-      ),
-      range("reward", "Reward"),
-      range("calls", "Calls"),
-      h(
-        "div",
-        { class: "found" },
-        this.#found,
-        button("Clear", () => this.listing.clear(), { class: "small" }),
+        labelled("Outcome", select(OUTCOMES, "", undefined, { name: "outcome" })),
+        range("reward", "Reward"),
+        range("calls", "Calls"),
       ),
     );
   }
 
-  #draw({ run, findings, found, histogram: spread }) {
+  #draw({ run, findings, histogram: spread }) {
     this.#findingsCard.hidden = !findings.length;
     this.#findingsTitle.textContent = plural(findings.length, "finding");
     fill(
@@ -152,10 +94,6 @@ class RunView {
     const ended = ["scored", "unscored", "truncated", "refused", "failed"]
       .filter((what) => run.outcomes[what])
       .map((what) => `${count(run.outcomes[what])} ${what}`);
-    this.#found.textContent =
-      found === run.episodes
-        ? plural(found, "episode")
-        : `${count(found)} of ${plural(run.episodes, "episode")}`;
     fill(
       this.#tiles,
       tile(
@@ -196,26 +134,26 @@ class RunView {
     const means = run.components.map(({ name, mean, error }) => fact(name, withError(mean, error)));
     fill(
       this.#spread,
-      h("h2", null, "Rewards"),
+      el("h2", "Rewards"),
       this.#histogram(spread),
-      means.length ? h("dl", { class: "facts", "aria-label": "Named rewards" }, means) : null,
+      means.length ? h("dl.facts", { "aria-label": "Named rewards" }, means) : null,
       unreadable(run),
     );
     bars()[focused]?.focus({ preventScroll: true });
     const values = [...spread.bars.flatMap((bar) => [bar.from, bar.to]), ...(run.range ?? [])];
     this.#scale = [Math.min(0, ...values), Math.max(0, ...values)];
+    return run.episodes;
   }
 
   /** What was found, what to do, and links to the episodes behind it. */
   #finding({ text, advice, episodes, count: all }) {
     const links = episodes.flatMap((id) => [" ", this.listing.link([id], id.slice(0, 8))]);
     const more = all > episodes.length ? ` and ${count(all - episodes.length)} more` : null;
-    return h(
+    return el(
       "li",
-      null,
-      h("b", null, text),
-      h("div", null, `${advice}.`),
-      h("div", { class: "muted" }, "Episodes:", links, more),
+      el("b", text),
+      el("div", `${advice}.`),
+      el("div.muted", "Episodes:", links, more),
     );
   }
 
@@ -255,9 +193,30 @@ class RunView {
   }
 }
 
+function range(name, label) {
+  const bound = (end, placeholder) =>
+    h("input", {
+      name: `${name}_${end}`,
+      type: "number",
+      step: "any",
+      "aria-label": `${label} ${end}`,
+      placeholder,
+    });
+  return el(
+    "div.labelled",
+    h("span", { "aria-hidden": "true" }, label),
+    el(
+      "div.range",
+      bound("from", "least"),
+      h("span.muted", { "aria-hidden": "true" }, "–"),
+      bound("to", "most"),
+    ),
+  );
+}
+
 const where = ({ sample, environment }) => [
-  sample ? h("span", { class: "muted" }, ` #${sample}`) : null,
-  h("span", { class: "muted environment" }, environment),
+  sample ? el("span.muted", ` #${sample}`) : null,
+  el("span.muted.environment", environment),
 ];
 const ending = ({ outcome, detail, reward: earned }) => outcomeBadge(outcome, detail, earned);
-const began = ({ started }) => h("span", { class: "muted" }, when(started));
+const began = ({ started }) => el("span.muted", when(started));

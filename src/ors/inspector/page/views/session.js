@@ -1,28 +1,41 @@
 // @ts-check
 // Read-only view of another client's session: its calls as they happen.
 
-import { endButton, fact, failure, fill, h, parts, reachable } from "../widgets/dom.js";
+import {
+  actions,
+  card,
+  el,
+  endButton,
+  fact,
+  facts,
+  failure,
+  fill,
+  h,
+  parts,
+  reachable,
+} from "../widgets/dom.js";
 import { decodeAll } from "../api/events.js";
 import { rewardRange } from "../api/catalogue.js";
 import { outcomeOfText } from "../api/episode.js";
 import { ABSENT } from "./live.js";
-import { Panels } from "../widgets/panels.js";
 import { outcomeBadge } from "../widgets/recorded.js";
 import { SandboxPanel } from "../widgets/sandbox.js";
 import { about, follow } from "../api/server.js";
 import { endSession, stateOf } from "../widgets/session-table.js";
-import { rewardPlot, stepItem, tickRunning } from "../widgets/steps.js";
+import { promptBlocks, tree } from "../widgets/show.js";
+import { rewardPlot, StepList } from "../widgets/steps.js";
 import { age, bytes, clock, plural, reward } from "../widgets/words.js";
 import { beginForeign } from "../api/wire-log.js";
 
 const MOST_SHOWN = 500;
+const UNSEEN = "No prompt is kept: it was not asked for yet, or is too large.";
 const ENDED = new Set(["deleted", "ended"]);
 
 /** #/session/SID */
 export async function show(main, [sid]) {
-  main.append(h("h1", null, "Session ", h("code", { class: "sid" }, sid ?? "")));
+  main.append(el("h1", "Session ", el("code.sid", sid ?? "")));
   if (!about.live || !sid) {
-    main.append(h("p", { class: "note" }, ABSENT));
+    main.append(el("p.note", ABSENT));
     return null;
   }
   const view = new SessionView(sid, main);
@@ -33,28 +46,21 @@ class SessionView {
   #session = null;
   #range = null;
   #steps = [];
-  #items = new Map();
-  #list = h("ol", { class: "steps", "aria-label": "Calls" });
-  #side = h("div", { class: "summary" });
-  #panels = new Panels();
-  #prompt = null;
-  #empty = h("p", { class: "muted note" }, "No calls yet. They appear here as they happen.");
+  #list = new StepList("Calls");
+  #side = el("div.summary");
+  #prompt = h("div");
+  #task = h("div");
+  #empty = el("p.muted.note", "No calls yet. They appear here as they happen.");
 
   constructor(sid, main) {
     this.sid = sid;
     this.sandbox = new SandboxPanel(sid);
-    this.end = h(
-      "div",
-      { class: "actions" },
-      endButton("End this session", () => endSession(sid)),
-    );
-    this.place = h(
-      "div",
-      { class: "columns play" },
-      h("div", null, this.#panels.element, this.sandbox.node, this.#empty, this.#list),
-      reachable(
-        h("section", { class: "card side", "aria-label": "Session" }, this.#side, this.end),
-      ),
+    this.end = actions(endButton("End this session", () => endSession(sid)));
+    const side = h("section.card.side", { "aria-label": "Session" }, this.#side, this.end);
+    this.place = el(
+      "div.columns.play",
+      el("div", this.#prompt, this.#task, this.sandbox.node, this.#empty, this.#list.element),
+      reachable(side),
     );
     main.append(this.place);
   }
@@ -75,13 +81,14 @@ class SessionView {
 
   #told(name, value) {
     if (name === "session") this.#opened(value);
-    else if (name === "prompt") this.#prompt = value ?? this.#prompt;
+    else if (name === "prompt" && value)
+      fill(this.#prompt, card("Prompt", "prompt", promptBlocks(value)));
     else if (name === "before") value.forEach((call) => this.#begun(call, true));
     else if (name === "started") this.#begun(value, false);
     else if (name === "ended") this.#ended(value);
     else if (name === "missed")
-      this.#list.append(
-        h("li", { class: "note" }, `${plural(value, "event")} skipped: this page was too slow.`),
+      this.#list.element.append(
+        el("li.note", `${plural(value, "event")} skipped: this page was too slow.`),
       );
     this.#draw();
   }
@@ -89,16 +96,18 @@ class SessionView {
   #opened(session) {
     const first = this.#session === null;
     this.#session = session;
-    if (first)
-      rewardRange(session.environment).then((declared) => {
-        this.#range = declared;
-        if (declared) this.#draw();
-      });
+    if (!first) return;
+    fill(this.#prompt, card("Prompt", "prompt", el("p.muted", UNSEEN)));
+    if (session.task) fill(this.#task, card("Task", "", tree(session.task)));
+    rewardRange(session.environment).then((declared) => {
+      this.#range = declared;
+      if (declared) this.#draw();
+    });
   }
 
   /** The session is not there, or no longer: what was seen of it stays. */
   #refused(error) {
-    const live = h("p", null, h("a", { class: "button", href: "#/live" }, "All sessions"));
+    const live = el("p", h("a.button", { href: "#/live" }, "All sessions"));
     if (this.#session) {
       this.#side.before(failure(error));
       this.#session = { ...this.#session, state: "deleted" };
@@ -160,11 +169,9 @@ class SessionView {
   }
 
   #put(step) {
-    const item = stepItem(step);
-    if (this.#items.has(step)) this.#items.get(step).replaceWith(item);
-    else this.#list.append(item);
-    this.#items.set(step, item);
-    if (this.#list.childElementCount > MOST_SHOWN) this.#list.firstElementChild.remove();
+    this.#list.put(step);
+    const { element } = this.#list;
+    if (element.childElementCount > MOST_SHOWN) element.firstElementChild.remove();
   }
 
   #draw() {
@@ -176,31 +183,23 @@ class SessionView {
         ? "The server no longer keeps the calls of this episode."
         : "The episode ended without a call.";
     const state = stateOf(session);
-    this.#panels.draw({ ...session, prompt: this.#prompt });
     this.sandbox.follow(session);
     const now = Date.now() / 1000;
     fill(
       this.#side,
-      h("h2", null, "Session"),
-      h(
-        "dl",
-        { class: "facts" },
+      el("h2", "Session"),
+      facts(
         fact("State", h("span", { class: `state ${state}` }, state)),
         session.failure ? fact("Why", session.failure) : null,
         fact("Environment", session.environment),
         session.outcome ? fact("Outcome", outcomeBadge(session.outcome, "", session.reward)) : null,
-        fact(
-          "Reward",
-          h("b", { class: "total" }, reward(session.reward)),
-          parts(session.components),
-        ),
+        fact("Reward", el("b.total", reward(session.reward)), parts(session.components)),
         fact("Calls", String(session.calls)),
         fact("Opened", `${clock(session.created)}, ${age(now - session.created)} ago`),
       ),
       rewardPlot(this.#steps, this.#range),
-      h(
-        "p",
-        { class: "hint" },
+      el(
+        "p.hint",
         ENDED.has(session.state)
           ? "This episode has ended. The server keeps the newest calls; older ones may be missing."
           : "Read-only: another client plays this session.",
@@ -210,7 +209,6 @@ class SessionView {
   }
 
   #tick() {
-    for (const step of this.#steps)
-      if (step.status === "running") tickRunning(this.#items.get(step), step);
+    for (const step of this.#steps) if (step.status === "running") this.#list.tick(step);
   }
 }

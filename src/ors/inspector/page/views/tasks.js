@@ -3,18 +3,22 @@
 
 import { environments, search, size, task, tasks } from "../api/catalogue.js";
 import {
+  actions,
+  arrowKeys,
   button,
   copyButton,
+  el,
   failure,
   fill,
   h,
   labelled,
   loading,
   reachable,
-  select,
 } from "../widgets/dom.js";
 import { isObject, pretty, short } from "../api/json.js";
 import { tree } from "../widgets/show.js";
+import { chosenSplit, splitControls } from "../widgets/split-choice.js";
+import { cellsOf, emptyRow, headRow } from "../widgets/table.js";
 import { count, plural } from "../widgets/words.js";
 import { address } from "../widgets/recorded.js";
 
@@ -23,33 +27,16 @@ const TYPING_MS = 250;
 
 /** #/tasks/ENVIRONMENT/SPLIT/INDEX: the page that INDEX is on, and that task beside it. */
 export async function show(main, [environment, split, index]) {
-  main.append(h("h1", null, "Tasks"), loading("tasks"));
+  main.append(el("h1", "Tasks"), loading("tasks"));
   const all = await environments();
-  const chosen = all.find((one) => one.name === environment) ?? all[0];
-  const inSplit = chosen.splits.find((one) => one.name === split)?.name ?? chosen.splits[0]?.name;
+  const { chosen, inSplit } = chosenSplit(all, environment, split);
   const total = await size(chosen.name, inSplit);
   main.lastChild.remove();
   const pager = new Pager(chosen.name, inSplit, total, index === undefined ? null : Number(index));
   main.append(
-    h(
-      "div",
-      { class: "bar" },
-      labelled(
-        "Environment",
-        select(
-          all.map((one) => one.name),
-          chosen.name,
-          (name) => (location.hash = `#/tasks/${encodeURIComponent(name)}`),
-        ),
-      ),
-      labelled(
-        "Split",
-        select(
-          chosen.splits.map((one) => one.name),
-          inSplit,
-          (name) => (location.hash = link(chosen.name, name)),
-        ),
-      ),
+    el(
+      "div.bar",
+      splitControls("tasks", all, chosen, inSplit),
       labelled("Search all tasks", pager.search),
     ),
     pager.element,
@@ -57,24 +44,32 @@ export async function show(main, [environment, split, index]) {
   return pager.begin();
 }
 
-const link = (environment, split, index) =>
-  address(["tasks", environment, split, ...(index === undefined ? [] : [index])]);
+/** @type {import("../widgets/table.js").Column<any>[]} */
+const COLUMNS = [
+  { title: "Index", class: "num index", cell: linkOf },
+  { title: "Task", class: "spec", cell: ({ task: spec }) => preview(spec) },
+];
+
+function linkOf({ index, href, current }) {
+  return h("a", { href, "aria-current": current ? "true" : null }, count(index));
+}
 
 class Pager {
   #rows = h("tbody");
-  #where = h("span", { class: "where", "aria-live": "polite" });
-  #more = h("div", { class: "actions" });
+  #where = h("span.where", { "aria-live": "polite" });
+  #more = actions();
   #typing = null;
-  #detail = reachable(h("section", { class: "card detail-pane", "aria-label": "Task" }));
+  #detail = reachable(h("section.card.detail-pane", { "aria-label": "Task" }));
   #found = [];
   #asked = 0;
-  #searched = h("p", { class: "where", "aria-live": "polite" });
+  #searched = h("p.where", { "aria-live": "polite" });
 
   constructor(environment, split, total, index) {
     this.environment = environment;
     this.split = split;
     this.total = total;
     this.index = index;
+    this.of = total === null ? "" : ` of ${count(total)}`;
     this.pages = total === null ? Infinity : Math.max(1, Math.ceil(total / PAGE));
     this.page = Math.min(Math.floor((index ?? 0) / PAGE), this.pages - 1);
     this.search = h("input", {
@@ -82,28 +77,20 @@ class Pager {
       placeholder: "any text",
       on: { input: () => this.#later() },
     });
-    this.number = h("input", {
-      class: "page-number",
+    this.number = h("input.page-number", {
       inputmode: "numeric",
       "aria-label": "Page",
       on: { change: () => this.#go(Number(this.number.value.replace(/\D/g, "")) - 1) },
     });
     this.controls = this.#controls();
-    const head = h(
-      "tr",
-      null,
-      h("th", { scope: "col", class: "num" }, "Index"),
-      h("th", { scope: "col" }, "Task"),
-    );
-    this.element = h(
-      "div",
-      { class: "columns" },
+    this.element = el(
+      "div.columns",
       h(
-        "section",
-        { class: "card", "aria-label": "Tasks" },
+        "section.card",
+        { "aria-label": "Tasks" },
         this.controls,
         this.#searched,
-        h("table", { class: "tasks" }, h("thead", null, head), this.#rows),
+        el("table.tasks", el("thead", headRow(COLUMNS)), this.#rows),
         this.#more,
       ),
       this.#detail,
@@ -112,13 +99,13 @@ class Pager {
 
   #controls() {
     const go = (label, name, to) =>
-      button(label, () => this.#go(to()), { class: "small", "aria-label": name, title: name });
+      button(label, () => this.#go(to()), { class: "small", "aria-label": name });
     return h(
-      "div",
-      { class: "pager", role: "navigation", "aria-label": "Pages" },
+      "div.pager",
+      { role: "navigation", "aria-label": "Pages" },
       go("«", "First page", () => 0),
       go("‹", "Previous page", () => this.page - 1),
-      h("span", null, this.number, Number.isFinite(this.pages) ? ` of ${count(this.pages)}` : ""),
+      el("span", this.number, Number.isFinite(this.pages) ? ` of ${count(this.pages)}` : ""),
       go("›", "Next page", () => this.page + 1),
       Number.isFinite(this.pages) ? go("»", "Last page", () => this.pages - 1) : null,
       this.#where,
@@ -127,25 +114,13 @@ class Pager {
 
   /** Shows the first page and handles arrow keys; returns a function that stops this. */
   async begin() {
-    const onKey = (event) => {
-      if (
-        this.controls.hidden ||
-        event.target.closest("input, textarea, select, pre, .detail-pane") ||
-        event.ctrlKey ||
-        event.metaKey ||
-        event.altKey
-      )
-        return;
-      if (event.key === "ArrowRight") this.#go(this.page + 1);
-      if (event.key === "ArrowLeft") this.#go(this.page - 1);
-    };
-    document.addEventListener("keydown", onKey);
+    const stop = arrowKeys((step) => this.controls.hidden || this.#go(this.page + step));
     this.#showTask(this.index);
     await this.#go(this.page);
     return () => {
       this.#asked += 1; // ends a search
       clearTimeout(this.#typing);
-      document.removeEventListener("keydown", onKey);
+      stop();
     };
   }
 
@@ -169,84 +144,59 @@ class Pager {
       while (at !== null && this.#found.length < enough) {
         const told = await search(this.environment, this.split, wanted, at, this.total);
         if (asked !== this.#asked) return;
-        this.#found = [...this.#found, ...told.found.map(({ index, task: spec }) => [index, spec])];
+        this.#found = [...this.#found, ...told.found];
         at = told.next;
-        this.#searched.textContent = `${plural(this.#found.length, "task")} found, ${this.#progress(at)}`;
+        const searched =
+          at === null ? `all${this.of.replace(" of", "")}` : `${count(at)}${this.of}`;
+        this.#searched.textContent = `${plural(this.#found.length, "task")} found, ${searched} searched`;
         this.#draw(at === null ? "No task matches." : "Searching…");
       }
-      fill(
-        this.#more,
-        at === null ? null : button("Search on", () => this.#search(wanted, at, this.#found)),
-      );
+      const on = at !== null && button("Search on", () => this.#search(wanted, at, this.#found));
+      fill(this.#more, on);
     } catch (error) {
       if (asked === this.#asked) fill(this.#more, failure(error));
     }
-  }
-
-  #progress(at) {
-    if (at === null)
-      return this.total === null ? "all searched" : `all ${count(this.total)} searched`;
-    return `${count(at)}${this.total === null ? "" : ` of ${count(this.total)}`} searched`;
   }
 
   async #go(page) {
     const asked = ++this.#asked;
     this.controls.hidden = false;
     this.#searched.textContent = "";
-    this.page = Math.max(0, Math.min(Number.isFinite(page) ? page : 0, this.pages - 1));
+    this.page = Math.max(0, Math.min(page, this.pages - 1));
     this.number.value = String(this.page + 1);
     const start = this.page * PAGE;
+    const stop = Math.min(start + PAGE, this.total ?? Infinity);
     try {
-      const found = await tasks(
-        this.environment,
-        this.split,
-        start,
-        Math.min(start + PAGE, this.total ?? Infinity),
-      );
+      const found = await tasks(this.environment, this.split, start, stop);
       if (asked !== this.#asked) return;
-      this.#found = found.map((spec, n) => [start + n, spec]);
+      this.#found = found.map((one, n) => ({ index: start + n, task: one }));
+      const last = start + found.length - 1;
       this.#where.textContent = found.length
-        ? `${count(start)}–${count(start + found.length - 1)}` +
-          (this.total === null ? "" : ` of ${count(this.total)} tasks`)
+        ? `${count(start)}–${count(last)}${this.of && `${this.of} tasks`}`
         : "no tasks";
-      this.#draw();
+      this.#draw("This split has no tasks.");
     } catch (error) {
-      if (asked === this.#asked)
-        fill(this.#rows, h("tr", null, h("td", { colspan: 2 }, failure(error))));
+      if (asked === this.#asked) fill(this.#rows, emptyRow(COLUMNS, failure(error)));
     }
   }
 
-  #draw(none = "This split has no tasks.") {
-    const empty = h("tr", null, h("td", { colspan: 2, class: "muted" }, none));
-    fill(
-      this.#rows,
-      this.#found.length ? this.#found.map(([index, spec]) => this.#row(index, spec)) : empty,
-    );
+  #draw(none) {
+    const rows = this.#found.map((one) => this.#row(one));
+    fill(this.#rows, rows.length ? rows : emptyRow(COLUMNS, none));
   }
 
-  #row(index, spec) {
+  #row(one) {
+    const { index } = one;
     const current = index === this.index;
+    const href = link(this.environment, this.split, index);
     return h(
       "tr",
-      { class: current ? "chosen" : null, "data-index": index },
-      h(
-        "td",
-        { class: "index" },
-        h(
-          "a",
-          {
-            href: link(this.environment, this.split, index),
-            "aria-current": current ? "true" : null,
-            on: { click: (event) => this.#choose(event, index) },
-          },
-          count(index),
-        ),
-      ),
-      h(
-        "td",
-        { class: "spec", on: { click: (event) => this.#choose(event, index) } },
-        preview(spec),
-      ),
+      {
+        class: current ? "chosen" : null,
+        "data-index": index,
+        on: { click: (event) => this.#choose(event, index) },
+      },
+      cellsOf(COLUMNS, { ...one, href, current }),
     );
   }
 
@@ -258,7 +208,7 @@ class Pager {
     history.replaceState(null, "", link(this.environment, this.split, index));
     for (const row of this.#rows.children) {
       row.classList.toggle("chosen", row.dataset.index === String(index));
-      row.querySelector("a")?.toggleAttribute("aria-current", row.dataset.index === String(index));
+      row.querySelector("a").toggleAttribute("aria-current", row.dataset.index === String(index));
     }
     this.#showTask(index);
     // On a phone, it is below the list.
@@ -267,23 +217,20 @@ class Pager {
 
   async #showTask(index) {
     if (index === null) {
-      fill(this.#detail, h("p", { class: "muted" }, "Choose a task to see it in full."));
+      fill(this.#detail, el("p.muted", "Choose a task to see it in full."));
       return;
     }
     fill(this.#detail, loading("the task"));
     try {
-      const spec =
-        this.#found.find(([n]) => n === index)?.[1] ??
-        (await task(this.environment, this.split, index));
+      const known = this.#found.find((one) => one.index === index);
+      const spec = known ? known.task : await task(this.environment, this.split, index);
       if (this.index !== index) return;
       const play = `${address(["play", this.environment, this.split, index])}?open`;
       fill(
         this.#detail,
-        h("h2", null, `${this.split} ${count(index)}`),
-        h(
-          "div",
-          { class: "actions" },
-          h("a", { class: "button primary", href: play }, "Play this task"),
+        el("h2", `${this.split} ${count(index)}`),
+        actions(
+          h("a.button.primary", { href: play }, "Play this task"),
           copyButton("Copy JSON", () => pretty(spec)),
         ),
         tree(spec),
@@ -294,10 +241,10 @@ class Pager {
   }
 }
 
+const link = (environment, split, index) => address(["tasks", environment, split, index]);
+
 function preview(spec) {
   if (!isObject(spec)) return short(spec, 160);
   const parts = Object.entries(spec).slice(0, 5);
-  return parts.map(([key, value]) =>
-    h("span", { class: "pair" }, h("span", { class: "key" }, `${key} `), short(value, 90)),
-  );
+  return parts.map(([key, value]) => el("span.pair", el("span.key", `${key} `), short(value, 90)));
 }

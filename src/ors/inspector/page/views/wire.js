@@ -1,76 +1,47 @@
 // @ts-check
 // The wire view: each request of this page and its raw answer, with times.
 
-import { fill, h, reachable } from "../widgets/dom.js";
+import { el, fill, h, reachable } from "../widgets/dom.js";
 import { text } from "../widgets/show.js";
+import { cellsOf, headRow, tableOf } from "../widgets/table.js";
 import { bytes, clock, count, seconds } from "../widgets/words.js";
 import { byId, changes, exchanges } from "../api/wire-log.js";
 
+const MOST_PARTS = 300;
+const FOREIGN = "From a watched session, as reported by the server. Its events have no times.";
+
 /** #/wire/NUMBER */
 export async function show(main, [id]) {
-  const list = h("tbody");
-  const detail = reachable(h("section", { class: "card wire-detail", "aria-label": "Exchange" }));
-  const onlyCalls = h("input", { type: "checkbox", on: { change: () => drawList() } });
-  const chosen = id === undefined ? exchanges.at(-1) : byId(Number(id));
-  const drawList = () => fill(list, rows(onlyCalls.checked, chosen));
-  main.append(h("h1", null, "Wire"));
-  if (!chosen && exchanges.length === 0) {
+  main.append(el("h1", "Wire"));
+  if (id === undefined && exchanges.length === 0) {
     main.append(
-      h(
-        "p",
-        { class: "note" },
+      el(
+        "p.note",
         "Nothing has been sent yet. This page lists its requests here, with their raw answers.",
       ),
     );
     return null;
   }
-  const heads = ["Time", "Request", "Status", "Took", "Size"];
+  const list = h("tbody");
+  const detail = reachable(h("section.card.wire-detail", { "aria-label": "Exchange" }));
+  const onlyCalls = h("input", { type: "checkbox", on: { change: () => drawList() } });
+  const chosen = id === undefined ? exchanges.at(-1) : byId(Number(id));
+  const drawList = () => fill(list, rows(onlyCalls.checked, chosen));
+  const gone = el("p.muted", "This exchange is no longer in the log.");
+  const drawDetail = () => fill(detail, chosen ? detailOf(chosen) : gone);
   main.append(
-    h(
-      "div",
-      { class: "columns wire" },
+    el(
+      "div.columns.wire",
       h(
-        "section",
-        { class: "card", "aria-label": "Requests" },
-        h("div", { class: "bar" }, h("label", { class: "check" }, onlyCalls, "Calls only")),
-        reachable(
-          h(
-            "div",
-            { class: "scroll" },
-            h(
-              "table",
-              { class: "exchanges" },
-              h(
-                "thead",
-                null,
-                h(
-                  "tr",
-                  null,
-                  heads.map((title) =>
-                    h(
-                      "th",
-                      { scope: "col", class: title === "Took" || title === "Size" ? "num" : null },
-                      title,
-                    ),
-                  ),
-                ),
-              ),
-              list,
-            ),
-          ),
-        ),
+        "section.card",
+        { "aria-label": "Requests" },
+        el("div.bar", el("label.check", onlyCalls, "Calls only")),
+        tableOf("exchanges", el("thead", headRow(COLUMNS)), list),
       ),
       detail,
     ),
   );
   drawList();
-  const drawDetail = () =>
-    fill(
-      detail,
-      chosen
-        ? detailOf(chosen)
-        : h("p", { class: "muted" }, "This exchange is no longer in the log."),
-    );
   drawDetail();
   const onChange = (/** @type {any} */ event) => {
     drawList();
@@ -80,35 +51,41 @@ export async function show(main, [id]) {
   return () => changes.removeEventListener("change", onChange);
 }
 
-function rows(onlyCalls, chosen) {
-  return exchanges
+/** @type {import("../widgets/table.js").Column<any>[]} */
+const COLUMNS = [
+  { title: "Time", class: "muted num", cell: ({ at }) => clock(at) },
+  { title: "Request", cell: linkOf },
+  { title: "Status", cell: statusOf },
+  {
+    title: "Took",
+    class: "num",
+    cell: (one) => (one.seconds === null ? "…" : seconds(one.seconds)),
+  },
+  { title: "Size", class: "num", cell: ({ chars }) => bytes(chars) },
+];
+
+function linkOf({ id, method, path, foreign }) {
+  return [
+    h("a", { href: `#/wire/${id}` }, `${method} ${path}`),
+    foreign ? el("span.tag", "watched") : null,
+  ];
+}
+
+function statusOf({ problem, status }) {
+  const bad = problem || status >= 400;
+  return h("span", { class: bad ? "bad" : null }, problem ? "broken" : (status ?? "…"));
+}
+
+const rows = (onlyCalls, chosen) =>
+  exchanges
     .filter((exchange) => !onlyCalls || exchange.path.endsWith("/call"))
     .toReversed()
-    .map((exchange) =>
-      h(
-        "tr",
-        { class: exchange === chosen ? "chosen" : null },
-        h("td", { class: "muted num" }, clock(exchange.at)),
-        h(
-          "td",
-          null,
-          h(
-            "a",
-            { href: `#/wire/${exchange.id}`, "aria-current": exchange === chosen ? "true" : null },
-            `${exchange.method} ${exchange.path}`,
-          ),
-          exchange.foreign ? h("span", { class: "tag" }, "watched") : null,
-        ),
-        h(
-          "td",
-          { class: exchange.problem || exchange.status >= 400 ? "bad" : null },
-          exchange.problem ? "broken" : (exchange.status ?? "…"),
-        ),
-        h("td", { class: "num" }, exchange.seconds === null ? "…" : seconds(exchange.seconds)),
-        h("td", { class: "num" }, bytes(exchange.chars)),
-      ),
-    );
-}
+    .map((exchange) => {
+      const row = el("tr", cellsOf(COLUMNS, exchange));
+      row.classList.toggle("chosen", exchange === chosen);
+      if (exchange === chosen) row.querySelector("a").setAttribute("aria-current", "true");
+      return row;
+    });
 
 function detailOf(exchange) {
   const head = [
@@ -116,55 +93,40 @@ function detailOf(exchange) {
     ...Object.entries(exchange.headers).map(([name, value]) => `${name}: ${value}`),
   ];
   const request = `${head.join("\n")}\n${exchange.body === null ? "" : `\n${exchange.body}`}`;
-  const answer =
-    exchange.status === null
-      ? ""
-      : [
-          `HTTP/1.1 ${exchange.status}`,
-          ...exchange.answer.map(([name, value]) => `${name}: ${value}`),
-        ].join("\n");
+  const answer = [
+    `HTTP/1.1 ${exchange.status}`,
+    ...exchange.answer.map(([name, value]) => `${name}: ${value}`),
+  ];
+  const muted = (words) => el("p.muted", words);
+  const { status, problem, parts, left } = exchange;
   return [
-    h("h2", null, "Request"),
-    exchange.foreign
-      ? h(
-          "p",
-          { class: "hint" },
-          "From a watched session, as reported by the server. Its events have no times.",
-        )
-      : null,
+    el("h2", "Request"),
+    exchange.foreign ? el("p.hint", FOREIGN) : null,
     text(request),
-    h("h2", null, "Answer"),
-    answer ? text(answer) : h("p", { class: "muted" }, exchange.problem ?? "Nothing yet."),
-    exchange.parts.length
-      ? h(
-          "ol",
-          { class: "parts" },
-          exchange.parts.slice(0, 300).map((part) => partItem(part, exchange)),
+    el("h2", "Answer"),
+    status === null ? muted(problem ?? "Nothing yet.") : text(answer.join("\n")),
+    parts.length
+      ? el(
+          "ol.events",
+          parts.slice(0, MOST_PARTS).map((part) => partItem(part, exchange)),
         )
       : null,
-    exchange.parts.length > 300
-      ? h("p", { class: "muted" }, `${count(exchange.parts.length - 300)} more events.`)
-      : null,
-    exchange.left
-      ? h("p", { class: "muted" }, `${bytes(exchange.left)} more are not in the log.`)
-      : null,
-    exchange.problem && answer ? h("p", { class: "problem" }, exchange.problem) : null,
+    parts.length > MOST_PARTS ? muted(`${count(parts.length - MOST_PARTS)} more events.`) : null,
+    left ? muted(`${bytes(left)} more are not in the log.`) : null,
+    problem && status !== null ? el("p.problem", problem) : null,
   ];
 }
 
 function partItem(part, exchange) {
-  const time = exchange.foreign ? null : h("span", { class: "time" }, `+${part.t.toFixed(3)} s`);
-  const kind = part.name
-    ? h(
-        "span",
-        { class: `badge event-${part.name === ":" ? "ping" : part.name}` },
-        part.name === ":" ? "ping" : part.name,
-      )
-    : null;
-  return h(
+  const name = part.name === ":" ? "ping" : part.name;
+  return el(
     "li",
-    null,
-    h("div", { class: "part-head" }, time, kind, h("span", { class: "muted" }, bytes(part.length))),
+    el(
+      "div.part-head",
+      exchange.foreign ? null : el("span.time", `+${part.t.toFixed(3)} s`),
+      name ? h("span", { class: `badge event-${name}` }, name) : null,
+      el("span.muted", bytes(part.length)),
+    ),
     text(part.text.trimEnd()),
   );
 }

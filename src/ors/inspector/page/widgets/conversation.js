@@ -1,7 +1,7 @@
 // @ts-check
 // A recorded episode as a conversation: messages, calls with their results, rewards and times.
 
-import { button, fill, h } from "./dom.js";
+import { button, el, fill, h } from "./dom.js";
 import { isObject } from "../api/json.js";
 import { promptBlocks, rich, text } from "./show.js";
 import { stepItem } from "./steps.js";
@@ -95,21 +95,16 @@ function said(message, load) {
     return turn("user", "Unknown message", [], [text(JSON.stringify(message, null, 2))]);
   const { text: words, reasoning, stop, usage } = message;
   const marks = [
-    stop && stop !== "stop"
-      ? h("span", { class: "badge refused" }, stop === "length" ? "cut off" : stop)
-      : null,
-    number(message.seconds)
-      ? h("span", { class: "muted elapsed" }, seconds(message.seconds))
-      : null,
+    stop && stop !== "stop" ? el("span.badge.refused", stop === "length" ? "cut off" : stop) : null,
+    number(message.seconds) ? el("span.muted.elapsed", seconds(message.seconds)) : null,
     number(usage?.output_tokens)
-      ? h("span", { class: "muted elapsed" }, plural(usage.output_tokens, "token"))
+      ? el("span.muted.elapsed", plural(usage.output_tokens, "token"))
       : null,
   ];
   const thoughts = reasoning
-    ? h(
-        "details",
-        { class: "reasoning" },
-        h("summary", null, `Reasoning, ${count(String(reasoning).length)} characters`),
+    ? el(
+        "details.reasoning",
+        el("summary", `Reasoning, ${count(String(reasoning).length)} characters`),
         text(String(reasoning)),
       )
     : null;
@@ -117,12 +112,7 @@ function said(message, load) {
 }
 
 function turn(kind, who, marks, content) {
-  return h(
-    "li",
-    { class: `turn ${kind}` },
-    h("div", { class: "turn-head" }, h("b", null, who), marks),
-    content,
-  );
+  return h("li", { class: `turn ${kind}` }, el("div.turn-head", el("b", who), marks), content);
 }
 
 /** Folds the long texts of an item. */
@@ -135,7 +125,7 @@ function folded(item) {
       (shown.length <= FOLD_CHARS && shown.split("\n", FOLD_LINES + 1).length <= FOLD_LINES)
     )
       continue;
-    const box = h("div", { class: "fold" });
+    const box = el("div.fold");
     long.replaceWith(box);
     const more = button(
       `Show all ${count(shown.length)} characters`,
@@ -153,53 +143,32 @@ function folded(item) {
 
 /** How an episode ended, in words. */
 export function ending({ outcome, reward: earned }) {
-  const { type } = outcome ?? {};
-  if (type === "scored")
-    return h(
-      "p",
-      { class: "ending scored" },
-      h("b", null, "Scored. "),
-      `Reward ${reward(earned)}.`,
-    );
-  if (type === "unscored")
-    return h(
-      "p",
-      { class: "ending" },
-      h("b", null, "Unscored. "),
-      "The episode ended, and the environment gave no reward.",
-    );
-  if (type === "truncated")
-    return h(
-      "p",
-      { class: "ending truncated" },
-      h("b", null, "Truncated. "),
-      `The episode reached its limit of ${outcome.limit}.`,
-      outcome.detail ? ` ${outcome.detail}` : "",
-      earned === null ? " It has no reward." : ` Reward ${reward(earned)}.`,
-    );
-  if (type === "refused")
-    return h(
-      "p",
-      { class: "ending truncated" },
-      h("b", null, "Refused. "),
-      "The model refused to go on, or its provider withheld the reply.",
-      earned === null ? " It has no reward." : ` Reward ${reward(earned)}.`,
-    );
-  const ran = outcome?.may_have_run ? " A call whose result is unknown may have run." : "";
+  const type = ENDINGS[outcome?.type] ? outcome.type : "failed";
+  const [title, words] = ENDINGS[type];
+  const counted = typeof earned === "number" ? `Reward ${reward(earned)}.` : "It has no reward.";
   return h(
     "div",
-    { class: "ending failed" },
-    h(
-      "p",
-      null,
-      h("b", null, "Failed. "),
-      `${WHO[outcome?.who] ?? "Something"} failed ${STAGES[outcome?.stage] ?? ""}. `,
-      `The episode has no reward.${ran}`,
-    ),
+    { class: `ending ${type}` },
+    el("p", el("b", title), " ", words(outcome ?? {}), counted),
     outcome?.error ? text(`${outcome.error}: ${outcome.message ?? ""}`) : null,
   );
 }
 
+const ENDINGS = {
+  scored: ["Scored.", () => null],
+  unscored: ["Unscored.", () => "The episode ended, and the environment gave no reward. "],
+  truncated: [
+    "Truncated.",
+    ({ limit, detail }) => `The episode reached its limit of ${limit}. ${detail ?? ""} `,
+  ],
+  refused: ["Refused.", () => "The model refused to go on, or its provider withheld the reply. "],
+  failed: [
+    "Failed.",
+    ({ who, stage, may_have_run: ran }) =>
+      `${WHO[who] ?? "Something"} failed ${STAGES[stage] ?? ""}. ` +
+      (ran ? "A call whose result is unknown may have run. " : ""),
+  ],
+};
 const WHO = {
   agent: "The agent",
   model: "The model provider",

@@ -5,6 +5,11 @@ import { named } from "./words.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const present = (children) =>
+  children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false);
+
 function filled(node, props, children) {
   for (const [name, value] of Object.entries(props ?? {})) {
     if (value === null || value === undefined || value === false) continue;
@@ -16,25 +21,27 @@ function filled(node, props, children) {
       node.setAttribute(name, value === true ? "" : String(value));
     }
   }
-  node.append(
-    ...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false),
-  );
+  node.append(...present(children));
   return node;
 }
 
-/** An HTML element; `on` holds its listeners. */
-export const h = (tag, props, ...children) => filled(document.createElement(tag), props, children);
+/** An HTML element of a tag and classes, such as "p.muted"; `on` holds its listeners. */
+export function h(selector, props, ...children) {
+  const [tag, ...classes] = selector.split(".");
+  const node = document.createElement(tag);
+  if (classes.length) node.setAttribute("class", classes.join(" "));
+  return filled(node, props, children);
+}
+
+/** An HTML element without other attributes. */
+export const el = (selector, ...children) => h(selector, null, children);
 
 /** An SVG element. */
 export const s = (tag, props, ...children) =>
   filled(document.createElementNS(SVG, tag), props, children);
 
 /** Replaces the children of `node`. */
-export function fill(node, ...children) {
-  node.replaceChildren(
-    ...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false),
-  );
-}
+export const fill = (node, ...children) => node.replaceChildren(...present(children));
 
 // Those who use a keyboard must be able to scroll whatever scrolls.
 const scrolled = new ResizeObserver((entries) => {
@@ -88,7 +95,7 @@ async function copied(text) {
     await navigator.clipboard.writeText(text);
   } catch {
     // The clipboard API needs TLS or localhost; the old way works everywhere.
-    const area = h("textarea", { class: "offscreen", value: text });
+    const area = h("textarea.offscreen", { value: text });
     document.body.append(area);
     area.select();
     document.execCommand("copy");
@@ -98,32 +105,28 @@ async function copied(text) {
 
 /** A button for a destructive action, which asks for confirmation. */
 export function endButton(label, act) {
-  const node = h("button", { type: "button", class: "small danger" }, label);
-  let asked = null;
-  const calm = () => {
-    clearTimeout(asked);
-    asked = null;
-    node.textContent = label;
-  };
-  node.addEventListener("click", async () => {
-    if (asked === null) {
-      node.textContent = "Really?";
-      asked = setTimeout(calm, 3000);
-      return;
-    }
-    calm();
-    node.disabled = true;
-    try {
-      await act();
-    } finally {
-      node.disabled = false;
-    }
-  });
-  return node;
+  let calm = null;
+  return button(
+    label,
+    async (_, node) => {
+      clearTimeout(calm);
+      const sure = node.textContent !== label;
+      node.textContent = sure ? label : "Really?";
+      if (sure) await act();
+      else calm = setTimeout(() => (node.textContent = label), 3000);
+    },
+    { class: "small danger" },
+  );
 }
 
-/** A select element; `options` are values or [value, label]. */
-export function select(options, chosen, onChange, props = {}) {
+/**
+ * A select element; `options` are values or [value, label].
+ * @param {any[]} options
+ * @param {string} chosen
+ * @param {(value: string) => any} [onChange]
+ * @param {Record<string, any>} [props]
+ */
+export function select(options, chosen, onChange = () => {}, props = {}) {
   const node = h(
     "select",
     { ...props, on: { change: () => onChange(node.value) } },
@@ -137,19 +140,41 @@ export function select(options, chosen, onChange, props = {}) {
 
 /** A label above a control. */
 export function labelled(label, control) {
-  return h("label", { class: "labelled" }, h("span", null, label), control);
+  return el("label.labelled", el("span", label), control);
 }
 
-/** A name and its value, in a list of facts. */
 /** Named rewards in small print below a reward, or null. */
 export const parts = (components) => {
   const words = named(components);
-  return words && h("span", { class: "parts" }, words);
+  return words && el("span.parts", words);
 };
 
-export const fact = (name, ...value) => [h("dt", null, name), h("dd", null, value)];
+/** A card with a title; `kind` are more of its classes. */
+export const card = (title, kind, ...children) =>
+  h("section", { class: `card ${kind}`, "aria-label": title }, el("h2", title), children);
+
+/** Buttons and links in a row. */
+export const actions = (...children) => el("div.actions", children);
+
+/** A list of facts, each a name and its value. */
+export const facts = (...rows) => el("dl.facts", rows);
+export const fact = (name, ...value) => [el("dt", name), el("dd", value)];
+
+/**
+ * Calls `turn(1)` or `turn(-1)` at an arrow key that nothing else uses; returns a function that stops this.
+ * @param {(step: number) => any} turn
+ */
+export function arrowKeys(turn) {
+  const onKey = (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const modified = event.ctrlKey || event.metaKey || event.altKey;
+    const used = event.target.closest("input, textarea, select, pre, .scroll, .detail-pane");
+    if (step && !modified && !used) turn(step);
+  };
+  document.addEventListener("keydown", onKey);
+  return () => document.removeEventListener("keydown", onKey);
+}
 
 /** Texts shown while something loads, and when that fails. */
-export const loading = (what) => h("p", { class: "muted" }, `Loading ${what}…`);
-export const failure = (error) =>
-  h("p", { class: "problem", role: "alert" }, String(error.message ?? error));
+export const loading = (what) => el("p.muted", `Loading ${what}…`);
+export const failure = (error) => h("p.problem", { role: "alert" }, String(error.message ?? error));

@@ -1,7 +1,7 @@
 // @ts-check
 // Form fields, one kind per kind of schema. Each has `read`, `write`, `say` (shows an error) and `focus`.
 
-import { button, fill, freshId, h, select } from "./dom.js";
+import { button, el, fill, freshId, h, select } from "./dom.js";
 import { isObject, number, parse, pretty, same } from "../api/json.js";
 import { arms, constraints, resolved, typeName } from "../api/schema.js";
 
@@ -33,26 +33,20 @@ function kindOf(schema, context, place) {
 /** Label, control, description and space for an error. */
 function framed(control, schema, context, place, more = {}) {
   const id = freshId("field");
-  const said = h("p", { class: "problem", id: `${id}-said`, hidden: true });
+  const said = h("p.problem", { id: `${id}-said`, hidden: true });
   control.id = id;
   control.setAttribute("aria-describedby", said.id);
-  const type = h(
-    "span",
-    { class: "type" },
+  const type = el(
+    "span.type",
     Array.isArray(schema.enum) ? `one of ${schema.enum.length}` : typeName(schema, context.root),
   );
-  const marks = [
-    place.required ? h("span", { class: "needed", title: "required" }, "required") : null,
-  ];
+  const marks = [place.required ? h("span.needed", { title: "required" }, "required") : null];
   const words = [schema.description, constraints(schema).join(", ")].filter(Boolean);
-  const element = h(
-    "div",
-    { class: "field" },
-    place.name
-      ? h("div", { class: "field-head" }, h("label", { for: id }, place.name), type, marks)
-      : null,
+  const element = el(
+    "div.field",
+    place.name ? el("div.field-head", h("label", { for: id }, place.name), type, marks) : null,
     control,
-    words.length ? h("p", { class: "hint" }, words.join(" · ")) : null,
+    words.length ? el("p.hint", words.join(" · ")) : null,
     said,
   );
   const say = (message) => {
@@ -123,12 +117,7 @@ function choiceField(schema, context, place) {
 }
 
 function jsonField(schema, context, place) {
-  const control = h("textarea", {
-    class: "code",
-    rows: 2,
-    spellcheck: "false",
-    placeholder: "JSON",
-  });
+  const control = h("textarea.code", { rows: 2, spellcheck: "false", placeholder: "JSON" });
   const problem = () => {
     try {
       if (control.value.trim() !== "") parse(control.value);
@@ -161,7 +150,7 @@ function nullableField(schema, context, place) {
 /** One of several kinds of value. */
 function variantField(schema, context, place) {
   const { some, nullable } = arms(schema);
-  const holder = h("div", { class: "nested" });
+  const holder = el("div.nested");
   let field = null;
   const names = some.map((arm, n) => [
     String(n),
@@ -210,7 +199,7 @@ function looksLike(value, schema) {
 
 function listField(schema, context, place) {
   const items = [];
-  const holder = h("ol", { class: "items" });
+  const holder = el("ol.items");
   const add = (value) => {
     const n = items.length;
     const field = fieldOf(schema.items, context, {
@@ -226,7 +215,7 @@ function listField(schema, context, place) {
       () => write(items.filter((one) => one !== field).map((one) => one.read())),
       { class: "small", "aria-label": `Remove item ${n + 1}` },
     );
-    holder.append(h("li", null, field.element, remove));
+    holder.append(el("li", field.element, remove));
     return field;
   };
   const write = (values) => {
@@ -259,18 +248,17 @@ function objectField(schema, context, place) {
       }),
     ];
   });
-  const said = h("p", { class: "problem", hidden: true });
+  const said = h("p.problem", { hidden: true });
   const inside = below.map(([, field]) => field.element);
   const element = place.name
-    ? h(
-        "fieldset",
-        { class: "field" },
-        h("legend", null, place.name, h("span", { class: "type" }, "object")),
-        schema.description ? h("p", { class: "hint" }, schema.description) : null,
+    ? el(
+        "fieldset.field",
+        el("legend", place.name, el("span.type", "object")),
+        schema.description ? el("p.hint", schema.description) : null,
         inside,
         said,
       )
-    : h("div", { class: "object" }, inside, said);
+    : el("div.object", inside, said);
   return {
     element,
     say: (message) => {

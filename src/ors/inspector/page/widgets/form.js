@@ -1,7 +1,7 @@
 // @ts-check
 // A form generated from a tool's schema, with errors beside the fields.
 
-import { button, fill, h, labelled } from "./dom.js";
+import { button, el, fill, h, labelled } from "./dom.js";
 import { fieldOf } from "./fields.js";
 import { isObject, parse, pretty } from "../api/json.js";
 import { problems } from "../api/schema.js";
@@ -12,12 +12,12 @@ export class Form {
   #field = null;
   #raw = null;
   #fields = new Map();
-  #body = h("div", { class: "form-body" });
-  #said = h("p", { class: "problem", role: "alert", hidden: true });
+  #body = el("div.form-body");
+  #said = h("p.problem", { role: "alert", hidden: true });
 
   constructor(schema, given) {
     this.#schema = schema ?? { type: "object", properties: {} };
-    this.element = h("div", { class: "form" }, this.#body, this.#said);
+    this.element = el("div.form", this.#body, this.#said);
     this.#build(given ?? {});
   }
 
@@ -42,7 +42,7 @@ export class Form {
     this.#field.write(given);
     fill(
       this.#body,
-      this.isEmpty ? h("p", { class: "muted" }, "This tool takes no input.") : this.#field.element,
+      this.isEmpty ? el("p.muted", "This tool takes no input.") : this.#field.element,
     );
   }
 
@@ -59,8 +59,7 @@ export class Form {
       this.#build(value);
       return;
     }
-    this.#raw = h("textarea", {
-      class: "code",
+    this.#raw = h("textarea.code", {
       rows: 8,
       spellcheck: "false",
       "aria-label": "Input as JSON",
@@ -130,12 +129,12 @@ export class Form {
 
 /** Rows for names and secret values. */
 export class SecretRows {
-  #rows = h("div", { class: "secrets" });
+  #rows = el("div.secrets");
 
   /** Begins with a row for each of the names. */
   constructor(names = []) {
     const add = button("Add a secret", () => this.#add("").focus(), { class: "small" });
-    this.element = h("div", null, this.#rows, add);
+    this.element = el("div", this.#rows, add);
     names.forEach((name) => this.#add(name));
   }
 
@@ -152,9 +151,8 @@ export class SecretRows {
       "aria-label": "Value of the secret",
       autocomplete: "new-password",
     });
-    const row = h(
-      "div",
-      { class: "row" },
+    const row = el(
+      "div.row",
       name,
       value,
       button("Remove", () => row.remove(), { class: "small" }),

@@ -1,8 +1,8 @@
 // @ts-check
 // A table of any length: only the rows in sight exist, and only their pages are fetched.
 
-import { failure, fill, h } from "./dom.js";
-import { cellsOf } from "./table.js";
+import { el, failure, fill, h } from "./dom.js";
+import { cellsOf, redraw, sortedHead } from "./table.js";
 import { count } from "./words.js";
 
 const PAGE = 100;
@@ -11,30 +11,6 @@ const MARGIN = 12; // rows above and below those in sight
 const STEP = 8; // rows that are scrolled before others are drawn
 const SETTLED_MS = 60;
 const bar = document.getElementById("bar");
-
-/** The head of a column, which sorts if it has an `order`: numbers fall at the first click, words rise. */
-export function sortHead({ title, kind, order, sort, turn }) {
-  if (!order) return h("th", { scope: "col", class: kind }, title);
-  const down = sort === `-${order}`;
-  const sorted = down || sort === order;
-  const next = sorted
-    ? down
-      ? order
-      : `-${order}`
-    : `${kind?.includes("num") ? "-" : ""}${order}`;
-  const mark = h("span", { "aria-hidden": "true" }, sorted ? (down ? " ↓" : " ↑") : "");
-  const button = h(
-    "button",
-    { type: "button", class: "order", "data-order": order, on: { click: () => turn(next) } },
-    title,
-    mark,
-  );
-  return h(
-    "th",
-    { scope: "col", class: kind, "aria-sort": sorted ? (down ? "descending" : "ascending") : null },
-    button,
-  );
-}
 
 export class Grid {
   #pages = new Map();
@@ -48,8 +24,6 @@ export class Grid {
   #settled = null;
   #columns;
   #load;
-  #order;
-  #table;
 
   /**
    * `columns` that have an `order` can be sorted by it. The first link in a row opens it.
@@ -57,24 +31,19 @@ export class Grid {
    */
   constructor({ label, columns, load, sort, onSort, onMove, empty }) {
     this.found = 0;
-    this.sort = sort;
     this.empty = empty;
     this.#columns = columns;
     this.#load = load;
-    this.#order = onSort;
     this.onMove = onMove;
-    const spacer = (cell) =>
-      h("tbody", { class: "spacer", "aria-hidden": "true" }, h("tr", null, cell));
-    this.#table = h(
-      "table",
-      { class: "grid", "aria-label": label },
-      h("thead", null),
+    const spacer = (cell) => h("tbody.spacer", { "aria-hidden": "true" }, el("tr", cell));
+    this.element = h(
+      "table.grid",
+      { "aria-label": label },
+      sortedHead(columns, sort, onSort),
       spacer(this.#above),
       this.#body,
       spacer(this.#below),
     );
-    this.element = this.#table;
-    this.#head();
     this.#body.addEventListener("keydown", (event) => this.#key(event));
     this.#body.addEventListener("click", (event) => this.#click(event));
   }
@@ -113,12 +82,7 @@ export class Grid {
     this.found = found;
     this.#stale = new Map([...this.#stale, ...this.#pages]);
     this.#forget();
-    const [from, to] = this.#range();
-    const pages = Array.from(
-      { length: Math.max(1, Math.ceil(to / PAGE) - Math.floor(from / PAGE)) },
-      (_, n) => Math.floor(from / PAGE) + n,
-    );
-    await Promise.all(pages.map((page) => this.#fetch(page)));
+    await this.#fetchInSight();
   }
 
   #forget() {
@@ -150,13 +114,13 @@ export class Grid {
   /** The number of columns in sight: a phone shows fewer, and a wider cell would bring back empty ones. */
   #width() {
     return (
-      [...this.#table.tHead.rows[0].cells].filter((cell) => cell.getClientRects().length).length ||
+      [...this.element.tHead.rows[0].cells].filter((cell) => cell.getClientRects().length).length ||
       1
     );
   }
 
   #top() {
-    return this.#table.getBoundingClientRect().top;
+    return this.element.getBoundingClientRect().top;
   }
 
   #range() {
@@ -164,19 +128,6 @@ export class Grid {
     const from = Math.floor((bar.offsetHeight - top) / ROW / STEP) * STEP - MARGIN;
     const to = Math.ceil((window.innerHeight - top) / ROW / STEP) * STEP + MARGIN;
     return [Math.max(0, Math.min(from, this.found - 1)), Math.max(0, Math.min(to, this.found))];
-  }
-
-  #head() {
-    const cell = ({ title, class: kind, order }) =>
-      sortHead({ title, kind, order, sort: this.sort, turn: (sort) => this.#sortBy(sort) });
-    fill(this.#table.tHead, h("tr", { "aria-rowindex": 1 }, this.#columns.map(cell)));
-  }
-
-  #sortBy(order) {
-    this.sort = order;
-    this.#head();
-    this.#table.tHead.querySelector(`[data-order="${order.replace("-", "")}"]`).focus();
-    this.#order(order);
   }
 
   async #fetch(page) {
@@ -190,14 +141,21 @@ export class Grid {
       if (turn !== this.#turn) return;
       this.#asked.delete(page);
       if (this.#rows.size === 0)
-        fill(this.#body, h("tr", null, h("td", { colspan: this.#width() }, failure(error))));
+        fill(this.#body, el("tr", h("td", { colspan: this.#width() }, failure(error))));
     }
   }
 
-  #settle() {
+  async #fetchInSight() {
     const [from, to] = this.#range();
-    for (let page = Math.floor(from / PAGE); page * PAGE < to; page++) this.#fetch(page);
-    this.onMove?.(this.first);
+    const pages = [];
+    for (let page = Math.floor(from / PAGE); page === 0 || page * PAGE < to; page++)
+      pages.push(this.#fetch(page));
+    await Promise.all(pages);
+  }
+
+  #settle() {
+    this.#fetchInSight();
+    this.onMove(this.first);
   }
 
   #at(n) {
@@ -207,33 +165,21 @@ export class Grid {
 
   #show() {
     const [from, to] = this.#range();
-    this.#table.setAttribute("aria-rowcount", String(this.found + 1));
+    this.element.setAttribute("aria-rowcount", String(this.found + 1));
     this.#above.style.height = `${from * ROW}px`;
     this.#below.style.height = `${(this.found - to) * ROW}px`;
     const rows = new Map();
     for (let n = from; n < to; n++) rows.set(n, this.#row(n));
     this.#rows = rows;
-    const wanted = rows.size
-      ? [...rows.values()]
-      : [h("tr", null, h("td", { colspan: this.#width(), class: "muted empty" }, this.empty))];
-    const same =
-      wanted.length === this.#body.children.length &&
-      wanted.every((row, n) => row === this.#body.children[n]);
-    if (!same) this.#replace(wanted);
+    redraw(this.#body, "data-row", () => (rows.size ? [...rows.values()] : [this.#empty()]));
     if ([...rows.keys()].some((n) => !this.#at(n))) {
       clearTimeout(this.#settled);
       this.#settled = setTimeout(() => this.#settle(), SETTLED_MS);
     }
   }
 
-  #replace(wanted) {
-    const focused = this.#body.contains(document.activeElement)
-      ? document.activeElement.closest("tr").dataset.row
-      : null;
-    fill(this.#body, wanted);
-    // A row that was drawn again keeps the focus.
-    if (focused !== null)
-      this.#body.querySelector(`tr[data-row="${focused}"] a`)?.focus({ preventScroll: true });
+  #empty() {
+    return el("tr", h("td", { colspan: this.#width(), class: "muted empty" }, this.empty));
   }
 
   #row(n) {
@@ -242,7 +188,7 @@ export class Grid {
     if (old && old.value === value) return old;
     const cells = value
       ? cellsOf(this.#columns, value)
-      : this.#columns.map((_, k) => h("td", { class: "muted" }, k ? "" : `${count(n + 1)} …`));
+      : this.#columns.map((_, k) => el("td.muted", k ? "" : `${count(n + 1)} …`));
     const row = h("tr", { "data-row": n, "aria-rowindex": n + 2 }, cells);
     row.value = value;
     return row;

@@ -1,7 +1,7 @@
 // @ts-check
 // A histogram of rewards, whose bars can be chosen.
 
-import { h } from "./dom.js";
+import { el, h } from "./dom.js";
 import { count, plural, reward } from "./words.js";
 
 const FEW = 12;
@@ -25,32 +25,28 @@ export function histogram({
   chosen = () => null,
   choose = null,
 }) {
-  if (bars.length === 0) return h("p", { class: "muted note" }, "All of these episodes failed.");
+  if (bars.length === 0) return el("p.muted.note", "All of these episodes failed.");
   const highest = Math.max(...bars.flatMap((bar) => bar.counts));
   const columns = bars.map((bar, n) =>
     column(bar, n, { highest, names, few: bars.length <= FEW, chosen: chosen(bar), choose }),
   );
   const last = bars.at(-1);
-  return h(
-    "figure",
-    { class: "histogram" },
-    h("div", { class: "bars", role: "group", "aria-label": "Episodes by reward" }, columns),
+  return el(
+    "figure.histogram",
+    h("div.bars", { role: "group", "aria-label": "Episodes by reward" }, columns),
     bars.length <= FEW
       ? null
       : h(
-          "div",
-          { class: "ends", "aria-hidden": "true" },
+          "div.ends",
+          { "aria-hidden": "true" },
           [bars[0].from, (bars[0].from + last.to) / 2, last.to].map((edge) =>
-            h("span", null, brief(edge)),
+            el("span", brief(edge)),
           ),
         ),
-    h(
+    el(
       "figcaption",
-      null,
       names.map((name, n) => h("span", { class: `legend ${TONES[n]}` }, name)),
-      without
-        ? h("span", { class: "muted" }, `${plural(without, "failed episode")} left out`)
-        : null,
+      without ? el("span.muted", `${plural(without, "failed episode")} left out`) : null,
     ),
   );
 }
@@ -66,12 +62,8 @@ function column(bar, n, { highest, names, few, chosen, choose }) {
     drawn.style.height = each ? `max(2px, ${(each / highest) * 100}%)` : "0";
     return drawn;
   });
-  const inside = [
-    h("span", { class: "stack" }, heights),
-    few ? h("span", { class: "edge" }, reward(bar.from)) : null,
-  ];
-  if (!choose)
-    return h("div", { class: "column", title: label, role: "img", "aria-label": label }, inside);
+  const inside = [el("span.stack", heights), few ? el("span.edge", reward(bar.from)) : null];
+  if (!choose) return h("div.column", { title: label, role: "img", "aria-label": label }, inside);
   return h(
     "button",
     {

@@ -1,11 +1,11 @@
 // @ts-check
 // Episodes that have ended, by environment: their rate, mean reward, and the share that was solved.
 
-import { fill, h, reachable } from "./dom.js";
-import { cellsOf, emptyRow, headRow } from "./table.js";
+import { card, el } from "./dom.js";
+import { Table } from "./table.js";
 import { count, reward } from "./words.js";
 
-export const RECENT_SECONDS = 60;
+const RECENT_SECONDS = 60;
 const SMOOTH = 10; // seconds that a point of a curve stands for
 const TONES = ["a", "b", "c", "e"];
 const NONE = { ended: 0, scored: 0, solved: 0, reward: 0 };
@@ -26,11 +26,12 @@ const COLUMNS = [
   { title: "Solved since start", class: "num wide", cell: ({ all }) => percent(share(all)) },
 ];
 
-const plus = (a, b) => ({
-  ended: a.ended + b.ended,
-  scored: a.scored + b.scored,
-  solved: a.solved + b.solved,
-  reward: a.reward + b.reward,
+/** The sum of two totals, or their difference: with a `sign` of -1. */
+const plus = (a, b, sign = 1) => ({
+  ended: a.ended + sign * b.ended,
+  scored: a.scored + sign * b.scored,
+  solved: a.solved + sign * b.solved,
+  reward: a.reward + sign * b.reward,
 });
 
 /** The mean reward of scored episodes, and the share of them that was solved; null without any. */
@@ -83,46 +84,39 @@ export function curves(points, names, value) {
 function smoothed(points, name) {
   let sum = NONE;
   let first = 0;
-  const minus = (one) => ({
-    ended: -one.ended,
-    scored: -one.scored,
-    solved: -one.solved,
-    reward: -one.reward,
-  });
   return points.map(({ at, episodes }) => {
     sum = plus(sum, episodes?.[name] ?? NONE);
     while (points[first].at <= at - SMOOTH)
-      sum = plus(sum, minus(points[first++].episodes?.[name] ?? NONE));
+      sum = plus(sum, points[first++].episodes?.[name] ?? NONE, -1);
     return [at, sum];
   });
 }
 
+/** The seconds that recent totals are of: fewer, while there are not yet as many points. */
+export const recentSpan = (points) =>
+  points.length
+    ? Math.min(RECENT_SECONDS, Math.max(1, points.at(-1).at - points[0].at + 1))
+    : RECENT_SECONDS;
+
 /** The table of environments. */
 export class LearningTable {
-  #rows = h("tbody");
-
-  constructor() {
-    const table = reachable(
-      h(
-        "div",
-        { class: "scroll" },
-        h("table", { class: "learning" }, h("thead", null, headRow(COLUMNS)), this.#rows),
-      ),
-    );
-    this.element = h(
-      "section",
-      { class: "card", "aria-label": "Learning" },
-      h("h2", null, "Learning"),
-      table,
-      h(
-        "p",
-        { class: "hint" },
-        "Rate, mean reward and solved share are those of the last minute. An episode is solved if its " +
-          "reward is 1 or more; the share is that of episodes with a reward.",
-      ),
-    );
-    this.draw([], {});
-  }
+  #table = new Table({
+    kind: "learning",
+    columns: COLUMNS,
+    mark: "data-environment",
+    key: ({ name }) => name,
+    empty: "No episode has ended yet.",
+  });
+  element = card(
+    "Learning",
+    "",
+    this.#table.element,
+    el(
+      "p.hint",
+      "Rate, mean reward and solved share are those of the last minute. An episode is solved if its " +
+        "reward is 1 or more; the share is that of episodes with a reward.",
+    ),
+  );
 
   /**
    * @param {import("../api/types.js").Point[]} points
@@ -130,14 +124,12 @@ export class LearningTable {
    */
   draw(points, totals) {
     const now = points.at(-1)?.at ?? 0;
-    const span = Math.min(RECENT_SECONDS, Math.max(1, now - (points[0]?.at ?? now) + 1));
-    const rows = Object.keys(totals)
-      .sort()
-      .map((name) => {
+    const names = Object.keys(totals).sort();
+    this.#table.draw(
+      names.map((name) => {
         const last = recentTotals(points, name, now);
-        const row = { name, rate: last.ended / span, last, all: totals[name] };
-        return h("tr", { "data-environment": name }, cellsOf(COLUMNS, row));
-      });
-    fill(this.#rows, rows.length ? rows : emptyRow(COLUMNS, "No episode has ended yet."));
+        return { name, rate: last.ended / recentSpan(points), last, all: totals[name] };
+      }),
+    );
   }
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Markdown as elements. HTML stays text, images are not loaded, and nothing nests without end.
 
-import { h } from "./dom.js";
+import { el, h } from "./dom.js";
 
 const DEEPEST = 6;
 const MOST_COLUMNS = 40;
@@ -27,7 +27,7 @@ export const looksLikeMarkdown = (text) => SIGNS.some((sign) => sign.test(text))
 
 /** A text as elements. */
 export const markdown = (text) =>
-  h("div", { class: "markdown" }, blocksOf(text.replace(/\r\n?/g, "\n").split("\n"), 0));
+  el("div.markdown", blocksOf(text.replace(/\r\n?/g, "\n").split("\n"), 0));
 
 // ── Blocks ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,7 +55,7 @@ function blockAt(lines, at, depth) {
   // The page has headings of its own above.
   if (heading)
     return [
-      h(`h${Math.min(6, heading[1].length + 2)}`, null, inline(withoutHashes(heading[2]))),
+      el(`h${Math.min(6, heading[1].length + 2)}`, inline(withoutHashes(heading[2]))),
       at + 1,
     ];
   if (RULE.test(line)) return [h("hr"), at + 1];
@@ -96,7 +96,7 @@ function fenced(lines, at) {
     at + 1,
     (line) => line.trim().startsWith(mark) && line.trim() === mark[0].repeat(line.trim().length),
   );
-  return [h("pre", { class: "text" }, lines.slice(at + 1, end).join("\n")), end + 1];
+  return [el("pre.text", lines.slice(at + 1, end).join("\n")), end + 1];
 }
 
 function indented(lines, at) {
@@ -104,9 +104,8 @@ function indented(lines, at) {
   const next = end;
   while (lines[end - 1].trim() === "") end -= 1;
   return [
-    h(
-      "pre",
-      { class: "text" },
+    el(
+      "pre.text",
       lines
         .slice(at, end)
         .map((line) => line.replace(CODE, ""))
@@ -119,9 +118,8 @@ function indented(lines, at) {
 function quote(lines, at, depth) {
   const end = until(lines, at, (line) => !QUOTE.test(line));
   return [
-    h(
+    el(
       "blockquote",
-      null,
       blocksOf(
         lines.slice(at, end).map((line) => line.replace(QUOTE, "")),
         depth + 1,
@@ -146,14 +144,12 @@ function list(lines, at, depth) {
         .slice(at + 1, end)
         .map((line) => line.slice(Math.min(wide, line.length - line.trimStart().length))),
     ];
-    items.push(h("li", null, item(inside, depth)));
+    items.push(el("li", item(inside, depth)));
     at = end;
   }
   const start = parseInt(first, 10);
   return [
-    Number.isNaN(start)
-      ? h("ul", null, items)
-      : h("ol", { start: start === 1 ? null : start }, items),
+    Number.isNaN(start) ? el("ul", items) : h("ol", { start: start === 1 ? null : start }, items),
     at,
   ];
 }
@@ -184,22 +180,15 @@ function item(lines, depth) {
 function table(lines, at) {
   const end = until(lines, at + 2, (line) => !line.includes("|"));
   const row = (line, kind, props) =>
-    h(
+    el(
       "tr",
-      null,
       cells(line).map((cell) => h(kind, props, inline(cell))),
     );
   const body = lines.slice(at + 2, end).map((line) => row(line, "td"));
   return [
-    h(
-      "div",
-      { class: "scroll" },
-      h(
-        "table",
-        null,
-        h("thead", null, row(lines[at], "th", { scope: "col" })),
-        h("tbody", null, body),
-      ),
+    el(
+      "div.scroll",
+      el("table", el("thead", row(lines[at], "th", { scope: "col" })), el("tbody", body)),
     ),
     end,
   ];
@@ -215,7 +204,7 @@ const cells = (line) =>
 
 function paragraph(lines, at) {
   const end = until(lines, at + 1, begins);
-  return [h("p", null, inline(lines.slice(at, end).join("\n"))), end];
+  return [el("p", inline(lines.slice(at, end).join("\n"))), end];
 }
 
 // ── Inside a line ────────────────────────────────────────────────────────────────────────────────
@@ -260,16 +249,9 @@ function part(kind, whole, depth) {
   const [, first, second] = WHOLE[kind].exec(whole) ?? [];
   if (kind === "escaped") return first;
   if (kind === "math") return whole;
-  if (kind === "code") return h("code", null, second.replace(/^ (.+) $/, "$1"));
+  if (kind === "code") return el("code", second.replace(/^ (.+) $/, "$1"));
   if (kind === "image")
-    return h(
-      "span",
-      { class: "muted" },
-      "[image: ",
-      first || "without a text",
-      "] ",
-      link(second, second),
-    );
+    return el("span.muted", "[image: ", first || "without a text", "] ", link(second, second));
   if (kind === "link")
     return link(second, depth < DEEPEST ? inline(first, depth + 1) : first) ?? whole;
   if (kind === "address") return address(whole, first);

@@ -1,7 +1,7 @@
 // @ts-check
 // Small plots in SVG.
 
-import { h, s } from "./dom.js";
+import { el, h, s } from "./dom.js";
 
 const LEFT = 44;
 const BOTTOM = 20;
@@ -92,9 +92,8 @@ export function plot({
 
 /** The names of series, with their colours. */
 export const legend = (series) =>
-  h(
-    "div",
-    { class: "legends" },
+  el(
+    "div.legends",
     series.map(({ name, tone }) => h("span", { class: `legend ${tone}` }, name)),
   );
 

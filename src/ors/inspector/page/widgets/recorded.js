@@ -1,7 +1,7 @@
 // @ts-check
 // Recorded runs: requests, addresses, and how episodes ended.
 
-import { h } from "./dom.js";
+import { el, h } from "./dom.js";
 import { ask, send } from "../api/server.js";
 import { count, plural, reward } from "./words.js";
 
@@ -69,16 +69,15 @@ export const outcomeBadge = (outcome, detail = "", earned = null) =>
       title: `${outcome} ${detail}`.trim(),
     },
     outcome,
-    detail ? h("span", { class: "why" }, ` ${detail}`) : null,
+    detail ? el("span.why", ` ${detail}`) : null,
   );
 
 const tone = (earned) => (earned > 0 ? "plus" : earned < 0 ? "minus" : "plain");
 
 /** What the colours of a strip mean. */
 export const stripLegend = () =>
-  h(
-    "div",
-    { class: "legends strip-legend" },
+  el(
+    "div.legends.strip-legend",
     STRIP.map(([kind, words]) => h("span", { class: `legend ${kind}` }, words)),
   );
 const STRIP = [
@@ -98,8 +97,8 @@ export function outcomeStrip(outcomes, mean) {
   const parts = Object.keys(LOOKS).filter((name) => outcomes[name]);
   const label = parts.map((name) => `${count(outcomes[name])} ${name}`).join(", ") || "no episodes";
   return h(
-    "span",
-    { class: "strip", role: "img", "aria-label": label, title: label },
+    "span.strip",
+    { role: "img", "aria-label": label, title: label },
     parts.map((name) => {
       const part = h("span", { class: name === "scored" ? "scored" : LOOKS[name] });
       part.style.setProperty(
@@ -119,7 +118,7 @@ export const unrewarded = (/** @type {import("../api/types.js").RunSummary} */ r
 /** A mean with its standard error. */
 export const withError = (mean, error) => [
   rounded(mean),
-  error ? h("span", { class: "error" }, ` ± ${rounded(error)}`) : null,
+  error ? el("span.error", ` ± ${rounded(error)}`) : null,
 ];
 export const rounded = (value) =>
   value === null || value === undefined ? "–" : reward(Number(value.toFixed(3)));
@@ -131,7 +130,7 @@ export const rounded = (value) =>
  */
 export function meter(value, [low, high]) {
   if (value === null) return null;
-  const room = h("span", { class: "meter", "aria-hidden": "true" });
+  const room = h("span.meter", { "aria-hidden": "true" });
   const part = h("span", { class: value < 0 ? "minus" : "plus" });
   const share = (number) => `${(number / (high - low || 1)) * 100}%`;
   part.style.left = share(Math.min(0, value) - low);
@@ -142,35 +141,24 @@ export function meter(value, [low, high]) {
 
 /** The title of a view, with links to those above it. */
 export const crumbs = (...parts) =>
-  h(
-    "h1",
-    { class: "crumbs" },
+  el(
+    "h1.crumbs",
     parts.map(([label, href], n) => [
-      n ? h("span", { class: "muted", "aria-hidden": "true" }, " / ") : null,
+      n ? h("span.muted", { "aria-hidden": "true" }, " / ") : null,
       href ? h("a", { href }, label) : label,
     ]),
   );
 
 /** A figure with a title, as a card. */
 export const tile = (title, value, ...more) =>
-  h(
-    "div",
-    { class: "tile card" },
-    h("div", { class: "title" }, title),
-    h("b", null, value),
-    h("div", { class: "muted more" }, more),
-  );
+  el("div.tile.card", el("div.title", title), el("b", value), el("div.muted.more", more));
 
 /** A mark at a run that is still being written. */
 export const runState = (/** @type {import("../api/types.js").RunSummary} */ run) =>
-  run.growing ? h("span", { class: "badge running" }, "growing") : null;
+  run.growing ? el("span.badge.running", "growing") : null;
 
 /** A note on lines that cannot be read. */
 export const unreadable = (/** @type {import("../api/types.js").RunSummary} */ run) =>
   run.unreadable
-    ? h(
-        "p",
-        { class: "problem" },
-        `${plural(run.unreadable, "line")} of the file cannot be read: left out.`,
-      )
+    ? el("p.problem", `${plural(run.unreadable, "line")} of the file cannot be read: left out.`)
     : null;

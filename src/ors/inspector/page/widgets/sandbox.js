@@ -1,25 +1,35 @@
 // @ts-check
 // The sandbox of a watched session: its processes, memory and files. Read-only.
 
-import { fact, fill, h } from "./dom.js";
+import { el, fact, facts, fill, h } from "./dom.js";
 import { ask, Away, Refusal } from "../api/server.js";
+import { cellsOf, headRow, tableOf } from "./table.js";
 import { bytes, plural, seconds } from "./words.js";
 
 const EVERY_MS = 2000;
 const FEW_FILES = 20;
 
+/** @type {import("./table.js").Column<any>[]} */
+const COLUMNS = [
+  { title: "Process", cell: ({ pid }) => String(pid) },
+  { title: "Command", cell: ({ command }) => el("code", command) },
+  { title: "State", cell: ({ state }) => state },
+  { title: "Memory", cell: ({ memory }) => bytes(memory) },
+  { title: "CPU time", cell: (one) => seconds(one.cpu_seconds) },
+];
+
 /** The panel of a session; empty and hidden while there is no sandbox. */
 export class SandboxPanel {
-  node = h("section", { class: "card sandbox", "aria-label": "Sandbox", hidden: true });
+  node = h("section.card.sandbox", { "aria-label": "Sandbox", hidden: true });
   #body = h("div");
-  #files = h("details", { class: "branch" });
+  #files = el("details.branch");
   #known = "";
   #turn = 0;
   #timer = null;
 
   constructor(sid) {
     this.path = `-/api/sandbox/${encodeURIComponent(sid)}`;
-    this.node.append(h("h2", null, "Sandbox"), this.#body, this.#files);
+    this.node.append(el("h2", "Sandbox"), this.#body, this.#files);
   }
 
   /** Looks again when the session has changed, and now and then while it lives. */
@@ -60,67 +70,31 @@ export class SandboxPanel {
   }
 
   #show(box) {
-    const cells = (...values) =>
-      h(
-        "tr",
-        null,
-        values.map((value) => h("td", null, value)),
-      );
-    const row = (one) =>
-      cells(
-        String(one.pid),
-        h("code", null, one.command),
-        one.state,
-        bytes(one.memory),
-        seconds(one.cpu_seconds),
-      );
     if (this.node.hidden) this.#files.open = box.files.length <= FEW_FILES;
     this.node.hidden = false;
+    const rows = box.processes.map((one) => el("tr", cellsOf(COLUMNS, one)));
     fill(
       this.#body,
-      h(
-        "dl",
-        { class: "facts" },
+      facts(
         fact("Backend", box.backend),
         fact("Memory", `${bytes(box.memory)} of ${bytes(box.memory_limit)}`),
         box.places.map((place) =>
-          fact(h("code", null, place.path), `${bytes(place.used)} of ${bytes(place.size)}`),
+          fact(el("code", place.path), `${bytes(place.used)} of ${bytes(place.size)}`),
         ),
       ),
-      box.processes.length === 0
-        ? h("p", { class: "muted" }, "No program runs.")
-        : h(
-            "table",
-            { class: "processes" },
-            h(
-              "thead",
-              null,
-              h(
-                "tr",
-                null,
-                ["Process", "Command", "State", "Memory", "CPU time"].map((name) =>
-                  h("th", { scope: "col" }, name),
-                ),
-              ),
-            ),
-            h("tbody", null, box.processes.map(row)),
-          ),
+      rows.length
+        ? tableOf("processes", el("thead", headRow(COLUMNS)), el("tbody", rows))
+        : el("p.muted", "No program runs."),
     );
     fill(
       this.#files,
-      h("summary", null, plural(box.files.length, "file and folder", "files and folders")),
-      h("div", { class: "branches files" }, box.files.map(fileItem)),
+      el("summary", plural(box.files.length, "file and folder", "files and folders")),
+      el("div.branches.files", box.files.map(fileItem)),
     );
   }
 }
 
 function fileItem({ kind, size, path }) {
-  const more = kind === "file" ? bytes(size) : kind;
-  return h(
-    "div",
-    { class: "leaf" },
-    h("code", null, path),
-    " ",
-    h("span", { class: "muted" }, more),
-  );
+  const more = el("span.muted", kind === "file" ? bytes(size) : kind);
+  return el("div.leaf", el("code", path), " ", more);
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Shows values: text, images of known types, JSON as a tree.
 
-import { button, failure, h, reachable } from "./dom.js";
+import { button, el, failure, h, reachable } from "./dom.js";
 import { isObject, isRaw, short } from "../api/json.js";
 import { looksLikeMarkdown, markdown } from "./markdown.js";
 import { bytes, count } from "./words.js";
@@ -13,16 +13,16 @@ const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
 
 /** Monospace text; of a long text only the beginning, with a button for the rest. */
 export function text(value) {
-  const first = reachable(h("pre", { class: "text" }, value.slice(0, PIECE)));
+  const first = reachable(el("pre.text", value.slice(0, PIECE)));
   if (value.length <= PIECE) return first;
-  const whole = h("div", { class: "long" }, first);
+  const whole = el("div.long", first);
   const more = button(
     `Show all ${count(value.length)} characters`,
     () => {
       more.remove();
       // In pieces, which the browser renders only when they are visible.
       for (let at = PIECE; at < value.length; at += PIECE)
-        whole.append(reachable(h("pre", { class: "text piece" }, value.slice(at, at + PIECE))));
+        whole.append(reachable(el("pre.text.piece", value.slice(at, at + PIECE))));
     },
     { class: "small" },
   );
@@ -48,7 +48,7 @@ export function rich(value, rendered = true) {
     },
     { class: "small quiet" },
   );
-  const whole = h("div", { class: "rich" }, draw(), turn);
+  const whole = el("div.rich", draw(), turn);
   return whole;
 }
 
@@ -61,13 +61,10 @@ export const promptBlocks = (list, load = null) => shownBlocks(list, load, true)
 function shownBlocks(list, load, rendered) {
   if (!Array.isArray(list)) return [tree(list)];
   return list.map((block) =>
-    h(
-      "div",
-      { class: "block" },
+    el(
+      "div.block",
       blockOf(block, load, rendered),
-      block?.detail
-        ? h("div", { class: "detail" }, h("span", { class: "muted" }, "detail"), tree(block.detail))
-        : null,
+      block?.detail ? el("div.detail", el("span.muted", "detail"), tree(block.detail)) : null,
     ),
   );
 }
@@ -81,7 +78,7 @@ function blockOf(block, load, rendered) {
 
 /** A blob: an image is fetched when it is in sight, a text when it is asked for. */
 function kept(block, load) {
-  const place = h("div", { class: "kept" });
+  const place = el("div.kept");
   const put = async () => {
     try {
       const content = await load(block.blob);
@@ -106,7 +103,7 @@ function kept(block, load) {
     },
     { rootMargin: "400px" },
   );
-  place.append(h("p", { class: "muted" }, "Loading an image…"));
+  place.append(el("p.muted", "Loading an image…"));
   sight.observe(place);
   return place;
 }
@@ -127,20 +124,15 @@ function image(block) {
   const kind = String(block.mimeType).toLowerCase();
   const size = bytes(Math.floor((block.data.length * 3) / 4));
   if (!IMAGES.has(kind) || !BASE64.test(block.data)) {
-    return h(
-      "p",
-      { class: "muted" },
-      `An image of type ${short(kind, 60)} (${size}), which is not shown.`,
-    );
+    return el("p.muted", `An image of type ${short(kind, 60)} (${size}), which is not shown.`);
   }
-  const picture = h("img", {
-    class: "picture",
+  const picture = h("img.picture", {
     src: `data:${kind};base64,${block.data}`,
     alt: `Image, ${kind}, ${size}`,
   });
   picture.addEventListener("error", () =>
     (picture.closest(".enlarge") ?? picture).replaceWith(
-      h("p", { class: "muted" }, `An image of type ${kind} (${size}) that cannot be read.`),
+      el("p.muted", `An image of type ${kind} (${size}) that cannot be read.`),
     ),
   );
   return h(
@@ -154,8 +146,8 @@ function image(block) {
 function enlarge(picture) {
   const close = h("button", { type: "button", class: "small" }, "Close");
   const large = h(
-    "dialog",
-    { class: "large", "aria-label": picture.alt },
+    "dialog.large",
+    { "aria-label": picture.alt },
     h("img", { src: picture.src, alt: picture.alt }),
     close,
   );
@@ -167,24 +159,17 @@ function enlarge(picture) {
 
 /** A JSON value as a collapsible tree. */
 export function tree(value, name = null, depth = 0) {
-  const label = name === null ? null : h("span", { class: "key" }, `${name}: `);
-  if (!isObject(value) && !Array.isArray(value))
-    return h("div", { class: "leaf" }, label, leaf(value));
+  const label = name === null ? null : el("span.key", `${name}: `);
+  if (!isObject(value) && !Array.isArray(value)) return el("div.leaf", label, leaf(value));
   const entries = Array.isArray(value) ? value.map((item, n) => [n, item]) : Object.entries(value);
   const size = Array.isArray(value) ? `[${count(entries.length)}]` : `{${count(entries.length)}}`;
   if (entries.length === 0)
-    return h(
-      "div",
-      { class: "leaf" },
-      label,
-      h("span", { class: "muted" }, Array.isArray(value) ? "[]" : "{}"),
-    );
-  const below = h("div", { class: "branches" });
-  const preview = h("span", { class: "muted preview" }, short(value, 80));
-  const branch = h(
-    "details",
-    { class: "branch" },
-    h("summary", null, label, h("span", { class: "muted" }, size), " ", preview),
+    return el("div.leaf", label, el("span.muted", Array.isArray(value) ? "[]" : "{}"));
+  const below = el("div.branches");
+  const preview = el("span.muted.preview", short(value, 80));
+  const branch = el(
+    "details.branch",
+    el("summary", label, el("span.muted", size), " ", preview),
     below,
   );
   const grow = () => below.childElementCount === 0 && addEntries(below, entries, 0, depth);
@@ -213,10 +198,10 @@ function addEntries(below, entries, from, depth) {
 }
 
 function leaf(value) {
-  if (isRaw(value)) return h("span", { class: "value number" }, value.rawJSON);
+  if (isRaw(value)) return el("span.value.number", value.rawJSON);
   if (typeof value === "string")
     return value.length > 200 || value.includes("\n")
       ? text(value)
-      : h("span", { class: "value string" }, JSON.stringify(value));
+      : el("span.value.string", JSON.stringify(value));
   return h("span", { class: `value ${value === null ? "null" : typeof value}` }, String(value));
 }

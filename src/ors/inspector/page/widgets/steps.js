@@ -1,7 +1,7 @@
 // @ts-check
 // Steps of a trajectory: calls with inputs and results, and the plot of their rewards.
 
-import { button, h, parts } from "./dom.js";
+import { button, el, h, parts } from "./dom.js";
 import { isObject, pretty } from "../api/json.js";
 import { legend, plot } from "./plot.js";
 import { blocks, text, tree } from "./show.js";
@@ -12,25 +12,21 @@ const LOOKS = { ok: "ok", refused: "refused", failed: "error", running: "running
 /** One call as an item of the trajectory; `again` fills the form with it. */
 export function stepItem(step, again = null) {
   const wire = step.exchanges?.at(-1);
-  const head = h(
-    "div",
-    { class: "step-head" },
-    h("span", { class: "n" }, String(step.n)),
-    h("code", { class: "tool-name" }, step.tool),
+  const head = el(
+    "div.step-head",
+    el("span.n", String(step.n)),
+    el("code.tool-name", step.tool),
     h("span", { class: `badge ${step.status}` }, LOOKS[step.status]),
     marks(step),
-    step.started === undefined
-      ? null
-      : h("span", { class: "elapsed muted" }, `at ${seconds(step.started)}`),
-    h("span", { class: "elapsed muted" }, step.status === "running" ? "" : seconds(step.seconds)),
-    h("span", { class: "grow" }),
-    h(
-      "span",
-      { class: "acts" },
+    step.started === undefined ? null : el("span.elapsed.muted", `at ${seconds(step.started)}`),
+    el("span.elapsed.muted", step.status === "running" ? "" : seconds(step.seconds)),
+    el("span.grow"),
+    el(
+      "span.acts",
       again
         ? button("Again", again, { class: "small quiet", title: "Fill the form with this input" })
         : null,
-      wire ? h("a", { class: "small button quiet", href: `#/wire/${wire.id}` }, "Wire") : null,
+      wire ? h("a.small.button.quiet", { href: `#/wire/${wire.id}` }, "Wire") : null,
     ),
   );
   return h(
@@ -55,28 +51,26 @@ function marks(step) {
         )
       : null,
     parts(output.metadata?.reward_components),
-    output.finished ? h("span", { class: "badge finished" }, "finished") : null,
+    output.finished ? el("span.badge.finished", "finished") : null,
   ];
 }
 
 function given(step) {
   if (step.input === null || step.input === undefined)
-    return h("p", { class: "muted input" }, "The input was not recorded, or is too large to show.");
+    return el("p.muted.input", "The input was not recorded, or is too large to show.");
   const entries = Object.entries(step.input);
   if (entries.length === 0) return null;
   const plain = entries.every(([, value]) => typeof value !== "object" || value === null);
-  if (!plain) return h("div", { class: "input" }, text(pretty(step.input)));
-  return h(
-    "dl",
-    { class: "input" },
+  if (!plain) return el("div.input", text(pretty(step.input)));
+  return el(
+    "dl.input",
     entries.map(([key, value]) => [
-      h("dt", null, key),
-      h(
+      el("dt", key),
+      el(
         "dd",
-        null,
         typeof value === "string" && (value.length > 100 || value.includes("\n"))
           ? text(value)
-          : h("code", null, typeof value === "string" ? value : JSON.stringify(value)),
+          : el("code", typeof value === "string" ? value : JSON.stringify(value)),
       ),
     ]),
   );
@@ -84,34 +78,26 @@ function given(step) {
 
 function result(step) {
   if (step.status === "running")
-    return h(
-      "p",
-      { class: "waiting" },
-      h("span", { class: "spinner", "aria-hidden": "true" }),
-      h("span", { class: "since" }, "Running"),
+    return el(
+      "p.waiting",
+      h("span.spinner", { "aria-hidden": "true" }),
+      el("span.since", "Running"),
     );
   if (step.status === "ok") {
     const { blocks: list = [] } = step.output;
     const metadata = withoutParts(step.output.metadata);
-    return h(
-      "div",
-      { class: "result" },
-      list.length ? blocks(list, step.load) : h("p", { class: "muted" }, "No blocks."),
+    return el(
+      "div.result",
+      list.length ? blocks(list, step.load) : el("p.muted", "No blocks."),
       metadata
-        ? h(
-            "div",
-            { class: "metadata" },
-            h("span", { class: "muted" }, "metadata "),
-            flat(metadata) ?? tree(metadata),
-          )
+        ? el("div.metadata", el("span.muted", "metadata "), flat(metadata) ?? tree(metadata))
         : null,
     );
   }
   const who = step.status === "refused" ? "The tool refused the call" : "The call failed";
-  return h(
-    "div",
-    { class: "result" },
-    h("p", { class: "verdict" }, who, step.reason ? h("code", null, step.reason) : null),
+  return el(
+    "div.result",
+    el("p.verdict", who, step.reason ? el("code", step.reason) : null),
     step.error === null ? null : text(step.error),
   );
 }
@@ -132,28 +118,41 @@ function flat(value) {
     (typeof item === "string" && item.length < 40);
   if (entries.length === 0 || entries.length > 6 || !entries.every(plain)) return null;
   return entries.map(([key, item]) =>
-    h(
-      "span",
-      { class: "pair" },
-      h("span", { class: "key" }, `${key} `),
-      h("code", null, String(item)),
-    ),
+    el("span.pair", el("span.key", `${key} `), el("code", String(item))),
   );
 }
 
-/** Updates the time and the pings of a running call. */
-export function tickRunning(item, step) {
-  const since = item?.querySelector(".since");
-  if (!since) return;
-  const elapsed = (performance.now() - step.began) / 1000;
-  const pings = step.pings ? `, ${plural(step.pings, "ping")}` : "";
-  since.textContent = `Running for ${elapsed.toFixed(1)} s, since ${clock(step.at)}${pings}`;
+/** Steps as a list of items. */
+export class StepList {
+  #items = new Map();
+
+  constructor(label) {
+    this.element = h("ol.steps", { "aria-label": label });
+  }
+
+  /** Adds the item of a step, or draws it again; returns it. */
+  put(step, again = null) {
+    const item = stepItem(step, again);
+    if (this.#items.has(step)) this.#items.get(step).replaceWith(item);
+    else this.element.append(item);
+    this.#items.set(step, item);
+    return item;
+  }
+
+  /** Updates the time and the pings of a call, if it runs. */
+  tick(step) {
+    const since = this.#items.get(step)?.querySelector(".since");
+    if (!since) return;
+    const elapsed = (performance.now() - step.began) / 1000;
+    const pings = step.pings ? `, ${plural(step.pings, "ping")}` : "";
+    since.textContent = `Running for ${elapsed.toFixed(1)} s, since ${clock(step.at)}${pings}`;
+  }
 }
 
 /** Reward per step as bars, their sum as a line; the axis shows the declared range, if there is one. */
 export function rewardPlot(steps, range = null) {
   const done = steps.filter((step) => step.status !== "running");
-  if (done.length === 0) return h("p", { class: "muted" }, "Rewards are plotted here.");
+  if (done.length === 0) return el("p.muted", "Rewards are plotted here.");
   let sum = 0;
   const each = done.map((step) => [step.n, step.output?.reward ?? null]);
   const total = done.map((step) => [step.n, Number((sum += step.output?.reward ?? 0).toFixed(9))]);
@@ -172,5 +171,5 @@ export function rewardPlot(steps, range = null) {
     width: 360,
     height: 130,
   });
-  return h("figure", { class: "rewards" }, drawn, h("figcaption", null, legend(series)));
+  return el("figure.rewards", drawn, el("figcaption", legend(series)));
 }

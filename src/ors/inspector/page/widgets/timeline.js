@@ -1,7 +1,7 @@
 // @ts-check
 // The time of an episode as a strip: requests to the model, and calls.
 
-import { h, s } from "./dom.js";
+import { el, s } from "./dom.js";
 import { plural, reward, seconds } from "./words.js";
 
 const WIDTH = 360;
@@ -14,7 +14,7 @@ export function timeline(steps, messages, total, jump) {
     Number(total) || 0,
     ...steps.map((step) => (step.started ?? 0) + (step.seconds ?? 0)),
   );
-  if (!(span > 0)) return h("p", { class: "muted" }, "No times were recorded.");
+  if (!(span > 0)) return el("p.muted", "No times were recorded.");
   const x = (at) => (Math.max(0, Math.min(at, span)) / span) * WIDTH;
   const box = (from, to, props, ...inside) =>
     s(
@@ -36,9 +36,8 @@ export function timeline(steps, messages, total, jump) {
   const label =
     `${seconds(modelSeconds)} in requests to the model, ` +
     `${seconds(callSeconds)} in ${plural(steps.length, "call")}, ${seconds(span)} in total`;
-  return h(
-    "figure",
-    { class: "timeline" },
+  return el(
+    "figure.timeline",
     s(
       "svg",
       { class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
@@ -72,11 +71,10 @@ export function timeline(steps, messages, total, jump) {
       s("text", { x: 0, y: HEIGHT - 3 }, "0"),
       s("text", { x: WIDTH, y: HEIGHT - 3, "text-anchor": "end" }, seconds(span)),
     ),
-    h(
+    el(
       "figcaption",
-      null,
-      h("span", { class: "legend c" }, `model ${seconds(modelSeconds)}`),
-      h("span", { class: "legend a" }, `calls ${seconds(callSeconds)}`),
+      el("span.legend.c", `model ${seconds(modelSeconds)}`),
+      el("span.legend.a", `calls ${seconds(callSeconds)}`),
     ),
   );
 }
