@@ -1,6 +1,7 @@
 """The number of hosts, decided over a backend in memory: time is an argument."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,7 +13,6 @@ from ors.cluster.hosting import (
     Backend,
     BackendUnavailable,
     Bounds,
-    ClusterState,
     Deployment,
     HostInfo,
     Targets,
@@ -43,11 +43,11 @@ class Memory:
         self.placed.append((slot, node))
         self.hosts[slot] = HostInfo(slot, 1, f"http://{slot}", 0, node)
 
-    def list(self) -> ClusterState:
+    def list(self) -> tuple[Sequence[HostInfo], Targets]:
         if self.failures:
             raise self.failures.pop()
         up = [info for slot, info in self.hosts.items() if slot not in self.silent]
-        return ClusterState(up, self.targets)
+        return up, self.targets
 
     def scale(self, least: int, most: int) -> None:
         self.targets = Targets((least, most), self.targets.drained)

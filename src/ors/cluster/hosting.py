@@ -11,6 +11,15 @@ from typing import Protocol, Self
 
 from ors._protocol import MAX_SLOT
 
+log = logging.getLogger("ors.cluster")
+
+TICK_SECONDS = 0.5
+EMPTY_SECONDS = 3.0
+"""An empty host runs on for this long: a client may have an id for it, and no session yet."""
+START_SECONDS = 60.0
+"""A host that has not been heard from this long after its start is not counted."""
+LOST_SECONDS = 10.0
+"""A host that has been silent for this long is not counted: its node may be frozen."""
 SILENCE_SECONDS = 5.0
 """Hosts and routers that have been silent for this long are left out. Ray itself takes a minute to notice."""
 
@@ -39,14 +48,6 @@ class Targets:
     """Nodes that get no new sessions and no new hosts."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterState:
-    """The hosts that run, and the wishes of operators."""
-
-    hosts: Sequence[HostInfo]
-    targets: Targets = Targets()
-
-
 class BackendUnavailable(Exception):
     """The engine does not answer now; a later try may succeed."""
 
@@ -64,7 +65,7 @@ class Backend(Protocol):
     def start(self, slot: int, avoid: frozenset[str]) -> None:
         """Starts a host in a slot, on any node but these."""
 
-    def list(self) -> ClusterState:
+    def list(self) -> tuple[Sequence[HostInfo], Targets]:
         """Returns the hosts that were heard from recently, and the operators' targets."""
 
     def drain(self, slot: int) -> int | None:
@@ -146,17 +147,6 @@ class Directory:
         return self._targets
 
 
-log = logging.getLogger("ors.cluster")
-
-TICK_SECONDS = 0.5
-EMPTY_SECONDS = 3.0
-"""An empty host runs on for this long: a client may have an id for it, and no session yet."""
-START_SECONDS = 60.0
-"""A host that has not been heard from this long after its start is not counted."""
-LOST_SECONDS = 10.0
-"""A host that has been silent for this long is not counted: its node may be frozen."""
-
-
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """The least and the greatest number of hosts, and how load decides between them."""
@@ -213,7 +203,7 @@ class Deployment:
         self._thread = threading.Thread(target=self._run, name="ors-deployment", daemon=True)
 
     def hosts(self) -> list[HostInfo]:
-        return list(self._backend.list().hosts)
+        return list(self._backend.list()[0])
 
     def start(self, hosts: int) -> Self:
         """Starts the first hosts and waits until they are up. If one cannot start, all are ended."""
@@ -253,18 +243,18 @@ class Deployment:
 
     def tick(self, now: float) -> None:
         """Compares what runs with what is needed; starts, retires and ends hosts."""
-        state = self._backend.list()
-        self._drained = state.targets.drained
-        if state.targets.hosts is not None:
-            least, most = state.targets.hosts
+        hosts, targets = self._backend.list()
+        self._drained = targets.drained
+        if targets.hosts is not None:
+            least, most = targets.hosts
             self._bounds = replace(self._bounds, least=least, most=most)
-        for info in state.hosts:
+        for info in hosts:
             if info.slot in self._hosts:
                 self._hosts[info.slot].node = info.node
                 self._hosts[info.slot].expected = now + LOST_SECONDS
             if info.node in self._drained:
                 self._retire(info.slot, now)
-        self._fit({info.slot: info.sessions for info in state.hosts}, now)
+        self._fit({info.slot: info.sessions for info in hosts}, now)
         for slot in [slot for slot, host in self._hosts.items() if host.until is not None]:
             self._end_if_due(slot, now)
         for slot in list(self._ending):

@@ -4,6 +4,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
@@ -59,7 +60,7 @@ class Host:
             insecure=insecure,
             on_start=lambda url: up.set(),
         )
-        self._running = _Running(self._server.run, up)
+        self._running = _started(self._server.run, up)
         self._url = self._server.url
         self._heartbeat = _Heartbeat(lambda: known.heartbeat.remote(self.info()), self._update)
 
@@ -80,7 +81,7 @@ class Host:
         """Ends its sessions and the server."""
         self._heartbeat.stop()
         self._server.should_exit = True
-        self._running.join()
+        wait([self._running])
 
     def _update(self, hosts: HostURLs) -> None:
         others = [url for url in hosts.urls if url != self._url]
@@ -110,7 +111,7 @@ class RouterActor:
         )
         # Shared, so that several nodes on one machine can use one port.
         sockets = listeners(host, port, 1, shared=True)
-        self._running = _Running(partial(self._runner.run, sockets=sockets), up)
+        self._running = _started(partial(self._runner.run, sockets=sockets), up)
         url = self._runner.url
         self._heartbeat = _Heartbeat(lambda: known.router_heartbeat.remote(node, url), self._update)
 
@@ -121,37 +122,20 @@ class RouterActor:
         """Ends once the answers that it forwards are complete."""
         self._heartbeat.stop()
         self._runner.should_exit = True
-        self._running.join()
+        wait([self._running])
 
     def _update(self, hosts: HostURLs) -> None:
         self._runner.call_soon(partial(self._runner.app.peers.update, hosts.urls, complete=hosts.complete))
 
 
-class _Running:
-    """A server or router in its own thread: `up` is set once it listens.
-
-    Raises:
-        Exception: why it ended before that.
-    """
-
-    def __init__(self, run: Callable[[], None], up: threading.Event) -> None:
-        self._run = run
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run_until_end, name="ors-server")
-        self._thread.start()
-        while not up.wait(LOOK_SECONDS):  # an environment may take long to start
-            if not self._thread.is_alive():
-                raise self._failure or RuntimeError("The server ended during startup")
-
-    def _run_until_end(self) -> None:
-        try:
-            self._run()
-        except BaseException as error:
-            self._failure = error
-            raise
-
-    def join(self) -> None:
-        self._thread.join()
+def _started(run: Callable[[], None], up: threading.Event) -> Future[None]:
+    """Runs a server or router in its own thread until `up` is set. Raises why it ended before that."""
+    running = ThreadPoolExecutor(1, "ors-server").submit(run)
+    while not up.wait(LOOK_SECONDS):  # an environment may take long to start
+        if running.done():
+            running.result()
+            raise RuntimeError("The server ended during startup")
+    return running
 
 
 class _Heartbeat:

@@ -23,9 +23,9 @@ from ors.cluster.hosting import (
     BackendClosed,
     BackendUnavailable,
     Bounds,
-    ClusterState,
     Deployment,
     Directory,
+    HostInfo,
     Targets,
 )
 from ors.cluster.ray.actors import DIRECTORY, Host, RouterActor
@@ -130,7 +130,7 @@ class RayBackend:
     def start(self, slot: int, avoid: frozenset[str]) -> None:
         self.hosts[slot] = self._plan.host_actor(slot, avoid)
 
-    def list(self) -> ClusterState:
+    def list(self) -> tuple[Sequence[HostInfo], Targets]:
         """Returns what the directory knows; a restarted one gets the operators' targets again."""
         if not ray.is_initialized():  # or Ray would start another cluster, on this machine
             raise BackendClosed("Not connected to a Ray cluster")
@@ -140,7 +140,7 @@ class RayBackend:
                 targets = self._ask(lambda: self.directory.restore.remote(self._targets))
                 self._directory_incarnation = incarnation
             self._targets = targets
-            return ClusterState(hosts, targets)
+            return hosts, targets
 
     def drain(self, slot: int) -> int | None:
         try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -143,34 +142,18 @@ class Peer:
             self._peers.ended(self)
 
     async def _connect(self) -> LinkClient:
-        if self.address.startswith(UNIX):
-            made = self._made = LinkClient(self, "localhost", self._api_key, handover=self)
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
-            return made
-        url = urlsplit(self.address)
-        host = url.netloc.rpartition("@")[2]
-        made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
-        port = url.port or (443 if url.scheme == "https" else 80)
-        addresses = await self._peers.resolve(url.hostname or "", port)
         async with asyncio.timeout(CONNECT_SECONDS):
-            await self._reach(made, addresses, port, url.hostname if url.scheme == "https" else None)
-        return made
-
-    async def _reach(self, made: LinkClient, addresses: list[str], port: int, tls_name: str | None) -> None:
-        tls = None if tls_name is None else ssl.create_default_context()
-        failure = OSError(f"{self.address} has no address")
-        for address in addresses:
-            try:
-                transport, _ = await self._loop.create_connection(
-                    lambda: made, address, port, ssl=tls, server_hostname=tls_name
-                )
-            except OSError as error:
-                failure = error
-            else:
-                transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return
-        raise failure
+            if self.address.startswith(UNIX):
+                made = self._made = LinkClient(self, "localhost", self._api_key, handover=self)
+                await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
+                return made
+            url = urlsplit(self.address)
+            host = url.netloc.rpartition("@")[2]
+            made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
+            tls = ssl.create_default_context() if url.scheme == "https" else None
+            port = url.port or (443 if tls else 80)
+            await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
+            return made
 
     async def _watch(self, link: LinkClient) -> None:
         """Waits until the link is closed; cuts it when the other machine is silent."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -10,7 +9,6 @@ from typing import NamedTuple
 
 from ors._protocol import id_prefix
 from ors.cluster.routing.peer import Peer
-from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -42,7 +40,6 @@ class Peers:
         """What is served: by this server, or else by most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self._resolving = Threads()
         # Set by the router:
         self.reroute: Callable[[Request], Outcome]
         """Answers a request that a server refused because it is about to end."""
@@ -68,21 +65,6 @@ class Peers:
         closing = asyncio.get_running_loop().create_task(self._by_address.pop(address).close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-    async def resolve(self, name: str, port: int) -> list[str]:
-        """Looks up the addresses of a host name.
-
-        Raises:
-            OSError: it has none.
-        """
-        # Each in its own thread: uvloop has four for all, so names that take seconds to fail would delay
-        # the servers that are up.
-        try:
-            asked = self._resolving.run(socket.getaddrinfo, name, port, 0, socket.SOCK_STREAM)
-        except NoThread as error:
-            raise OSError(str(error)) from error
-        found = await asked
-        return [address[0] for *_, address in found]
 
     def missing(self) -> list[str]:
         return sorted(address for address, peer in self._by_address.items() if not peer.greeted)
