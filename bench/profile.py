@@ -28,7 +28,6 @@ PARTS = {
     "ors/server/admin/metrics.py": "metrics, observers",
     "ors/server/observe/events.py": "metrics, observers",
     "prometheus_client/": "metrics, observers",
-    "ors/server/sessions/api_keys.py": "keys, origins, admission",
     "ors/server/http/origin_check.py": "keys, origins, admission",
     "ors/server/sessions/admission.py": "keys, origins, admission",
     "ors/_authoring/": "tool: validation, call",

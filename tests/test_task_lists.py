@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ors._authoring.task_lists import Listing
+from ors._authoring.declared import Listing
 from ors.types import JSONObject
 from tests.support.waiting import until
 

@@ -9,8 +9,7 @@ from inspect import getattr_static
 from operator import getitem
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ors._authoring.parameters import declare_config, described, validated
-from ors._authoring.task_lists import Listing, declare_tasks, task_files
+from ors._authoring.declared import Listing, declare_config, declare_tasks, described, task_files, validated
 from ors._authoring.tool_signatures import checked
 from ors._authoring.tools import Spawn, Toolbox, call, live_tools, method, terminal, tool
 from ors._identity import Identity, identity_of

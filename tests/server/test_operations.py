@@ -23,7 +23,7 @@ def test_every_limit_is_in_the_table_with_its_default() -> None:
 
 
 def test_every_limit_that_an_environment_may_set_is_named() -> None:
-    from ors.server.episodes.environments import OWN_LIMITS
+    from ors.server.episodes.class_checks import OWN_LIMITS
 
     told = re.search(r"^An environment may set (.*) for itself", PAGE, re.MULTILINE)
     assert told is not None

@@ -29,7 +29,7 @@ from ors.server.http.routing import LIVE
 from ors.server.http.streams import Later, Outcome, Stream, failed
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import AT_ROUTER, is_open, keyless_bytes
-from ors.server.sessions.api_keys import digest
+from ors.server.sessions.admission import digest
 from ors.server.sessions.shared import Identity
 
 MOVE_AFTER = 16

@@ -23,7 +23,7 @@ from ors.server.http.routing import Owner, Route
 from ors.server.observe.counters import SandboxCounts
 from ors.server.observe.events import Observer, Observers, Recorder
 from ors.server.process.runner import Runner, bound
-from ors.server.sessions.api_keys import ApiKey, Keys
+from ors.server.sessions.admission import ApiKey, Keys
 from ors.server.sessions.shared import Identity, Shared
 
 if TYPE_CHECKING:

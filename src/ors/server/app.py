@@ -14,8 +14,7 @@ from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.metrics import Metrics, MetricSource
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns
 from ors.server.episodes.author_code import AuthorCode
-from ors.server.episodes.environments import ServedEnvironment
-from ors.server.episodes.hooks import ProcessHooks
+from ors.server.episodes.environments import ProcessHooks, ServedEnvironment
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
 from ors.server.http.body_values import SMALL_BODY, is_light, parsed
@@ -30,7 +29,7 @@ from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.process.runner import Part, Runner
 from ors.server.routes import INSPECTOR, MCP_ROUTES, PAGES, STANDARD, is_open, keyless_bytes
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 from ors.server.sessions.kept_results import RecentCalls
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.shared import SHUTDOWN, Identity, Shared

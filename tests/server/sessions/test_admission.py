@@ -11,8 +11,7 @@ import pytest
 from ors import Limits, Server
 from ors.errors import Unavailable
 from ors.server.observe.events import Event, ThreadLost
-from ors.server.sessions.admission import Admission
-from ors.server.sessions.api_keys import ApiKey, Keys
+from ors.server.sessions.admission import Admission, ApiKey, Keys
 from tests.support.environments import Lab, Other
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw

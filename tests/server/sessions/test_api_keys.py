@@ -3,7 +3,7 @@
 import pytest
 
 from ors.errors import AuthenticationError
-from ors.server.sessions.api_keys import ApiKey, Keys
+from ors.server.sessions.admission import ApiKey, Keys
 
 
 @pytest.mark.parametrize(

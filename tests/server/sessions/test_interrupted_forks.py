@@ -10,8 +10,8 @@ import pytest
 
 from ors import Limits, Server
 from ors.errors import BadRequest, Gone, ServerFailed, Unavailable
-from ors.server.sessions.api_keys import ApiKey, Keys
-from ors.server.sessions.forks import MOST_KEYS, Fork, Forks
+from ors.server.sessions.admission import ApiKey, Keys
+from ors.server.sessions.calls import MOST_KEYS, Fork, Forks
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from tests.requirements import proves

@@ -21,7 +21,7 @@ from ors.openreward.sandboxes import AsyncOpenReward
 from ors.server import LAUNCH, Server, is_loopback
 from ors.server.app import App
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 
 CHOOSE = (
     "The real openreward is installed too: pass --openreward ours to run on ors, "

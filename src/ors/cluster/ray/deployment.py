@@ -29,7 +29,7 @@ from ors.cluster.hosting import (
     Targets,
 )
 from ors.cluster.ray.actors import DIRECTORY, Host, RouterActor
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 
 log = logging.getLogger("ors.cluster")
 

@@ -5,7 +5,7 @@ from email.utils import getaddresses
 from importlib.metadata import Distribution
 from typing import Any
 
-from ors._authoring.parameters import described as described_parameters
+from ors._authoring.declared import described as described_parameters
 from ors._identity import package_of
 from ors.errors import ORSError
 from ors.server.episodes.environments import ServedEnvironment

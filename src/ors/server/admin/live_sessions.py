@@ -14,7 +14,7 @@ from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.streams import Feed, event
 from ors.server.observe.events import CallEnded, CallStarted, LoopHeld, PromptAsked, Watched
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.kept_results import RecentCall
 from ors.server.sessions.registry import Sessions

@@ -20,8 +20,8 @@ from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, ans
 from ors.server.http.requests import Request
 from ors.server.http.routing import HOME, Coming, Route, unknown_environment
 from ors.server.http.streams import Feed, Outcome
-from ors.server.sessions.api_keys import Keys
-from ors.server.sessions.forks import Fork
+from ors.server.sessions.admission import Keys
+from ors.server.sessions.calls import Fork
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.types import ForkSession

@@ -10,7 +10,7 @@ from ors._json import dumps
 from ors.errors import BadRequest
 from ors.limits import REPLY_TASKS
 from ors.server.episodes.environments import ServedEnvironment
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 
 MOST_FOUND = 25
 MOST_SECONDS = 0.1

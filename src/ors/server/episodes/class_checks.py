@@ -1,10 +1,19 @@
-"""Checks the class of an author: all methods are there, and take what the server passes."""
+"""Checks the class of an author: what its methods take, and what it declares."""
 
+import asyncio
 import inspect
+from collections.abc import Awaitable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
 
-from ors._authoring.parameters import described, validated
+from ors._authoring.declared import described, validated
+from ors._protocol import RESERVED_NAMES
 from ors.environment import Environment
 from ors.errors import InvalidEnvironment
+from ors.limits import Limits
+from ors.types import ListToolsOutput, Split
 
 _CLASS_METHODS = (
     "get_task",
@@ -74,3 +83,94 @@ def _takes(function: object, *words: str, **named: object) -> bool:
     except ValueError:  # without a signature, as some functions of C
         return True
     return True
+
+
+# ── What a class declares ────────────────────────────────────────────────────────────────────────
+
+
+OWN_LIMITS = (
+    "idle_seconds",
+    "life_seconds",
+    "result_bytes",
+    "sessions_per_environment",
+    "setup_seconds",
+    "teardown_seconds",
+    "tool_seconds",
+)
+
+
+def own_limits(cls: type[Environment], limits: Limits) -> Limits:
+    if not _are_limits(cls.limits):
+        return limits
+    unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
+    if unknown:
+        raise InvalidEnvironment(
+            f"{cls.__name__}.limits: unknown limit {unknown[0]!r}; valid limits: {', '.join(OWN_LIMITS)}"
+        )
+    return replace(limits, **cls.limits)  # type: ignore[arg-type]
+
+
+def _are_limits(given: object) -> bool:
+    """Whether a class attribute `limits` is meant for the server: one of the author's own has other keys."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        return False
+    return any(get_close_matches(key, OWN_LIMITS, n=1, cutoff=0.75) for key in given)
+
+
+def listed_names(cls: type[Environment], attribute: str) -> list[str]:
+    """Names that an attribute lists; it may be a class method, which may be async."""
+    given: Any = getattr(cls, attribute)
+    names = _awaited(given()) if callable(given) else given
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+        raise InvalidEnvironment(f"{cls.__name__}.{attribute} is a list of names")
+    return list(names)
+
+
+def checked_name(cls: type[Environment]) -> str:
+    name = cls.name()
+    if not isinstance(name, str) or name.lower() in RESERVED_NAMES:
+        raise InvalidEnvironment(f"{cls.__name__}: an environment cannot be named {name!r}; override name()")
+    if not name.isprintable() or any(character in "/?#% " for character in name):
+        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} does not fit into a URL path")
+    return name.lower()
+
+
+def listed_tools(cls: type[Environment]) -> ListToolsOutput:
+    listed = _awaited(cls.list_tools())
+    if not isinstance(listed, ListToolsOutput):
+        raise InvalidEnvironment(
+            f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
+        )
+    return listed
+
+
+def listed_splits(cls: type[Environment]) -> list[Split]:
+    listed = _awaited(cls.list_splits())
+    if not listed or not isinstance(listed, Iterable) or isinstance(listed, str):
+        raise InvalidEnvironment(
+            f"{cls.__name__}.list_splits must return at least one split, in a list such as ['train'], "
+            f"not {listed!r}"
+        )
+    return [_split(cls, given) for given in listed]
+
+
+def _split(cls: type[Environment], given: object) -> Split:
+    if isinstance(given, Split):
+        return given
+    if given == "train" or given == "test":
+        return Split(name=given, type=given)
+    if isinstance(given, str):
+        return Split(name=given, type="validation")
+    raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
+
+
+def _awaited(value: Any) -> Any:
+    """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
+    if not inspect.isawaitable(value):
+        return value
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, _result(value)).result()
+
+
+async def _result(value: Awaitable[Any]) -> Any:
+    return await value

@@ -1,13 +1,11 @@
-"""The environments of a server: their tools, splits and tasks."""
+"""The environments of a server: their tools, splits and tasks, and what they do once in a process."""
 
 import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from difflib import get_close_matches
 from functools import cached_property
+from inspect import getattr_static
 from operator import getitem
 from typing import Any
 
@@ -15,16 +13,23 @@ from pydantic import BaseModel
 
 from ors._authoring.tools import SPAWN, call
 from ors._identity import Identity
-from ors._protocol import RESERVED_NAMES
 from ors.environment import Environment
-from ors.errors import BadRequest, InvalidEnvironment, ServerFailed
+from ors.errors import BadRequest, InvalidEnvironment, ServerFailed, StartupFailed
 from ors.limits import REPLY_TASKS, Limits
-from ors.server.episodes.author_code import AuthorCode
-from ors.server.episodes.class_checks import check_class, overrides
+from ors.server.episodes.author_code import AuthorCode, OutOfTime, within
+from ors.server.episodes.class_checks import (
+    check_class,
+    checked_name,
+    listed_names,
+    listed_splits,
+    listed_tools,
+    overrides,
+    own_limits,
+)
 from ors.server.episodes.episode import Episode
-from ors.server.episodes.error_text import trace
+from ors.server.episodes.error_text import author_line, message, trace
 from ors.server.episodes.threads import failure_reason
-from ors.types import JSONObject, ListToolsOutput, Split
+from ors.types import JSONObject
 
 _AT_HAND = (list, tuple)
 """Sequences that do not compute their items."""
@@ -38,26 +43,26 @@ class ServedEnvironment:
     def __init__(self, cls: type[Environment], code: AuthorCode, limits: Limits) -> None:
         self.cls = cls
         check_class(cls)
-        self.name = _checked_name(cls)
+        self.name = checked_name(cls)
         self._code = code
         self._server_limits = limits
         self._with_toolsets: dict[str, ServedEnvironment] = {}
         self.description = inspect.cleandoc(cls.__doc__ or "")
-        self.required_secrets = _names(cls, "required_secrets")
+        self.required_secrets = listed_names(cls, "required_secrets")
         self.rewards = cls._rewards
         declared = {
             "required_secrets": self.required_secrets,
             "reward_range": self.rewards.range,
             "reward_components": self.rewards.components,
         }
-        self.tools = _listed_tools(cls).model_copy(
+        self.tools = listed_tools(cls).model_copy(
             update={name: each for name, each in declared.items() if each}
         )
         self.task_tools = cls._tools().specs(shared=False)
-        self.splits = _listed_splits(cls)
-        self.limits = _own_limits(cls, limits)
+        self.splits = listed_splits(cls)
+        self.limits = own_limits(cls, limits)
         self._makes_tasks = overrides(cls, "get_task")
-        self._private = frozenset(_names(cls, "private_fields"))
+        self._private = frozenset(listed_names(cls, "private_fields"))
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
             raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
@@ -244,97 +249,78 @@ def _whereabouts(cls: type[Environment]) -> str:
     return f"{cls.__qualname__} ({file}:{line})"
 
 
-OWN_LIMITS = (
-    "idle_seconds",
-    "life_seconds",
-    "result_bytes",
-    "sessions_per_environment",
-    "setup_seconds",
-    "teardown_seconds",
-    "tool_seconds",
-)
-
-
 def _beyond(count: int) -> BadRequest:
     return BadRequest(f"Invalid index: the split has {count} {'task' if count == 1 else 'tasks'}")
-
-
-def _own_limits(cls: type[Environment], limits: Limits) -> Limits:
-    if not _are_limits(cls.limits):
-        return limits
-    unknown = sorted(set(cls.limits) - set(OWN_LIMITS))
-    if unknown:
-        raise InvalidEnvironment(
-            f"{cls.__name__}.limits: unknown limit {unknown[0]!r}; valid limits: {', '.join(OWN_LIMITS)}"
-        )
-    return replace(limits, **cls.limits)  # type: ignore[arg-type]
-
-
-def _are_limits(given: object) -> bool:
-    """Whether a class attribute `limits` is meant for the server: one of the author's own has other keys."""
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        return False
-    return any(get_close_matches(key, OWN_LIMITS, n=1, cutoff=0.75) for key in given)
-
-
-def _names(cls: type[Environment], attribute: str) -> list[str]:
-    """Names that an attribute lists; it may be a class method, which may be async."""
-    given: Any = getattr(cls, attribute)
-    names = _awaited(given()) if callable(given) else given
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidEnvironment(f"{cls.__name__}.{attribute} is a list of names")
-    return list(names)
 
 
 def _items(task: Any) -> Iterable[tuple[str, Any]]:
     return task if isinstance(task, BaseModel) else task.items()
 
 
-def _checked_name(cls: type[Environment]) -> str:
-    name = cls.name()
-    if not isinstance(name, str) or name.lower() in RESERVED_NAMES:
-        raise InvalidEnvironment(f"{cls.__name__}: an environment cannot be named {name!r}; override name()")
-    if not name.isprintable() or any(character in "/?#% " for character in name):
-        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} does not fit into a URL path")
-    return name.lower()
+# ── Once in a process ────────────────────────────────────────────────────────────────────────────
 
 
-def _listed_tools(cls: type[Environment]) -> ListToolsOutput:
-    listed = _awaited(cls.list_tools())
-    if not isinstance(listed, ListToolsOutput):
-        raise InvalidEnvironment(
-            f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
-        )
-    return listed
+class ProcessHooks:
+    """The hooks of all environments of a server: started in their order, and shut down in reverse."""
+
+    def __init__(self, environments: Iterable[ServedEnvironment], code: AuthorCode) -> None:
+        self._environments = list(environments)
+        self._code = code
+        self._starting: asyncio.Task[None] | None = None
+        self._started: list[ServedEnvironment] = []
+
+    async def start(self) -> None:
+        """Runs every `startup`, unless that has been done.
+
+        Raises:
+            StartupFailed: one of them raised; what had been started is shut down.
+        """
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._start())
+        await self._starting
+
+    async def _start(self) -> None:
+        try:
+            for environment in self._environments:
+                if _has(environment.cls, "startup"):
+                    await self._run_startup(environment)
+                self._started.append(environment)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _run_startup(self, environment: ServedEnvironment) -> None:
+        try:
+            await within(None, call(environment.cls.startup, spawn=self._code.threads.run))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # SystemExit too, which says that the environment cannot be served
+            log.debug("environment %s: startup failed\n%s", environment.name, trace(error))
+            words = f"{environment.cls.__name__}.startup failed: {type(error).__name__}: {message(error)}"
+            raise StartupFailed(words + author_line(error, environment.cls)) from error
+
+    async def stop(self) -> None:
+        """Runs the `shutdown` of every environment that has started. Never raises; logs errors."""
+        self._starting = None
+        while self._started:
+            environment = self._started.pop()
+            if _has(environment.cls, "shutdown"):
+                await self._run_shutdown(environment)
+
+    async def _run_shutdown(self, environment: ServedEnvironment) -> None:
+        seconds = environment.limits.teardown_seconds
+        try:
+            await within(seconds, call(environment.cls.shutdown, spawn=self._code.threads.run))
+        except asyncio.CancelledError:
+            raise
+        except OutOfTime:
+            log.error("environment %s: shutdown did not end within %g s", environment.name, seconds)
+        except BaseException as error:
+            log.error("environment %s: shutdown failed\n%s", environment.name, trace(error))
 
 
-def _listed_splits(cls: type[Environment]) -> list[Split]:
-    listed = _awaited(cls.list_splits())
-    if not listed or not isinstance(listed, Iterable) or isinstance(listed, str):
-        raise InvalidEnvironment(
-            f"{cls.__name__}.list_splits must return at least one split, in a list such as ['train'], "
-            f"not {listed!r}"
-        )
-    return [_split(cls, given) for given in listed]
-
-
-def _split(cls: type[Environment], given: object) -> Split:
-    if isinstance(given, Split):
-        return given
-    if given == "train" or given == "test":
-        return Split(name=given, type=given)
-    if isinstance(given, str):
-        return Split(name=given, type="validation")
-    raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
-
-
-def _awaited(value: Any) -> Any:
-    """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
-    if not inspect.isawaitable(value):
-        return value
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _result(value)).result()
-
-
-async def _result(value: Awaitable[Any]) -> Any:
-    return await value
+def _has(cls: type[Environment], name: str) -> bool:
+    # A tool or an instance method of that name is the author's own.
+    raw = getattr_static(cls, name)
+    is_hook = isinstance(raw, classmethod | staticmethod) and not getattr(raw, "_env_tool", False)
+    return is_hook and raw is not getattr_static(Environment, name)

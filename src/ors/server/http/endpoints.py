@@ -17,7 +17,7 @@ from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
 from ors.server.http.routing import Coming, unknown_environment
 from ors.server.http.streams import CallStream, CallTimers, Outcome
 from ors.server.observe.events import EpisodeStarted
-from ors.server.sessions.api_keys import Keys
+from ors.server.sessions.admission import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession

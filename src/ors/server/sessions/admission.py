@@ -1,16 +1,100 @@
-"""Admission: limits the number of sessions, and queues creations at the limit."""
+"""Who may open sessions: API keys, and the limits on their number, at which creations queue."""
 
 import asyncio
+import hashlib
 import math
 from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from ors.errors import Unavailable
+from ors import _protocol
+from ors.errors import AuthenticationError, Unavailable
 from ors.limits import QUEUE_SECONDS, Limits
-from ors.server.sessions.api_keys import Keys
 
 RETRY_SECONDS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key, with a name for logs and its own limits."""
+
+    name: str
+    secret: str = field(repr=False)
+    sessions: int | None = None
+    """Most sessions at once; overrides the server's limit per key."""
+    private: bool = False
+    """Whether clients with this key see the private fields of tasks."""
+
+    @classmethod
+    def parse(cls, text: str, number: int = 1) -> "ApiKey":
+        """Parses `SECRET` or `NAME=SECRET`, optionally followed by `sessions=N` and `private`.
+
+        Raises:
+            ValueError: the text has another form; the message does not show the secret.
+        """
+        words = text.split()
+        if not words:
+            raise ValueError("an API key is empty")
+        name, equals, secret = words[0].partition("=")
+        sessions, private = None, False
+        for word in words[1:]:
+            if word == "private":
+                private = True
+            elif word.startswith("sessions=") and word[9:].isdecimal():
+                sessions = int(word[9:])
+            else:
+                raise ValueError("after an API key comes sessions=N or private, and nothing else")
+        if not equals:
+            name, secret = f"key{number}", name
+        if not name or not secret:
+            raise ValueError("an API key is NAME=SECRET, with neither of them empty")
+        return cls(name, secret, sessions, private)
+
+
+class Keys:
+    """The API keys of a server. Without any, every client is accepted, under an empty name."""
+
+    def __init__(self, keys: Iterable[ApiKey | str] = ()) -> None:
+        parsed = [
+            key if isinstance(key, ApiKey) else ApiKey.parse(key, number)
+            for number, key in enumerate(keys, 1)
+        ]
+        self.by_name = {key.name: key for key in parsed}
+        # By digest: the time of a lookup tells nothing about how much of a guess is right.
+        self._by_digest = {digest(key.secret.encode()): key.name for key in parsed}
+        if len(self.by_name) < len(parsed) or len(self._by_digest) < len(parsed):
+            raise ValueError("two API keys have one name, or one secret")
+
+    def __bool__(self) -> bool:
+        return bool(self.by_name)
+
+    def name_of(self, secret: bytes) -> str:
+        """The name of the key with that secret. Raises AuthenticationError if there is none."""
+        name = self._by_digest.get(digest(secret))
+        if name is None:
+            raise AuthenticationError(
+                f"The API key is missing or wrong; send it as {_protocol.API_KEY}", reason="key"
+            )
+        return name
+
+    def sees_private(self, name: str) -> bool:
+        """Whether that key sees the private fields of tasks."""
+        key = self.by_name.get(name)
+        return key is not None and key.private
+
+    def sessions(self, name: str, default: int | None) -> int | None:
+        """The most sessions that key may have at once."""
+        key = self.by_name.get(name)
+        return default if key is None or key.sessions is None else key.sessions
+
+
+def digest(secret: bytes) -> bytes:
+    """The digest under which a key is stored."""
+    return hashlib.blake2b(secret).digest()  # takes half the time of SHA-256 for short texts
+
+
+# ── Limits ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(eq=False, slots=True)

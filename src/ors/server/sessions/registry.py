@@ -12,9 +12,8 @@ from ors.errors import BadRequest, Gone, NotFound, ORSError
 from ors.limits import TOMBSTONE_SECONDS, TOMBSTONES, Limits
 from ors.server.episodes.episode import Episode
 from ors.server.observe.events import EpisodeForked
-from ors.server.sessions.admission import Admission
-from ors.server.sessions.api_keys import Keys
-from ors.server.sessions.forks import Fork, Forks
+from ors.server.sessions.admission import Admission, Keys
+from ors.server.sessions.calls import Fork, Forks
 from ors.server.sessions.session import CREATING, ServerSession
 from ors.server.sessions.shared import Identity, Shared
 

@@ -10,7 +10,7 @@ import enum
 import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from ors._json import dumps
 from ors.errors import Gone, NotFound, ORSError, ServerFailed, Unavailable
@@ -32,8 +32,7 @@ from ors.server.observe.events import (
     ThreadLost,
     ToolsListed,
 )
-from ors.server.sessions.calls import Call, Calls, EarlyCalls, NoCall
-from ors.server.sessions.forks import Forks
+from ors.server.sessions.calls import Call, Calls, EarlyCalls, Forks, NoCall
 from ors.server.sessions.score import Score, end_episode, tell_closed
 from ors.server.sessions.shared import Shared
 from ors.types import Blocks, JSONObject, ListToolsOutput
@@ -257,7 +256,7 @@ class ServerSession:
                 shared.observers.tell(CallReplayed(self.sid, self.environment, known.id))
             return known
         if shared.draining or shared.running >= shared.most_running or calls.running > QUEUED_CALLS:
-            self._refuse_call()
+            self.check_room()
         episode, early = self.episode, self.state is not READY or self._early is not None
         work = self._call_early if early or episode is None else episode.call
         call = calls.start(work, name, given, next(shared.task_ids), key, trace, loop, request)
@@ -266,25 +265,22 @@ class ServerSession:
             shared.observers.show(CallStarted(self.sid, name, call.id, given))
         return call
 
-    def _refuse_call(self) -> NoReturn:
-        self._shared.check_open()
-        if self._shared.running >= self._shared.most_running:
-            text = f"The server is at its limit of {self._shared.limits.calls} concurrent calls."
-        else:
-            text = f"This session already has {QUEUED_CALLS} queued calls."
-        raise Unavailable(text, retry_after=1, status=429, reason="limit")
-
     @property
     def running(self) -> int:
         """Calls and forks that run or wait for their turn."""
         return self.calls.running + (0 if self.forks is None else len(self.forks))
 
     def check_room(self) -> None:
-        """Raises the error for a fork that may not wait for its turn: the server or the session is busy."""
+        """Raises Unavailable if no call or fork may wait for its turn: the server or the session is busy."""
         shared = self._shared
-        full = shared.running >= shared.most_running or self.running > QUEUED_CALLS
-        if shared.draining or full:
-            self._refuse_call()
+        shared.check_open()
+        if shared.running >= shared.most_running:
+            text = f"The server is at its limit of {shared.limits.calls} concurrent calls."
+        elif self.running > QUEUED_CALLS:
+            text = f"This session already has {QUEUED_CALLS} queued calls."
+        else:
+            return
+        raise Unavailable(text, retry_after=1, status=429, reason="limit")
 
     async def fork(self, count: int) -> list[Episode]:
         """Copies of the episode, made when the turn of the fork has come."""
