@@ -158,9 +158,5 @@ class CallReader:
         return self.done
 
     def value(self) -> object:
-        """The result, parsed.
-
-        Raises:
-            ValueError: the result is not JSON.
-        """
+        """The result, parsed. Raises ValueError: the result is not JSON."""
         return loads(self.result or "null")

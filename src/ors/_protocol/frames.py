@@ -52,11 +52,7 @@ Asked = tuple[str, str, bytes, dict[bytes, bytes], bytes]
 
 
 def request_frame(number: int, request: Asked) -> bytes:
-    """Encodes a request.
-
-    Raises:
-        BadRequest: the path, the query or a header does not fit into a frame.
-    """
+    """Encodes a request. Raises BadRequest: the path, the query or a header does not fit into a frame."""
     method_text, path_text, query, headers, body = request
     try:
         method, path = method_text.encode(), path_text.encode()
@@ -73,12 +69,7 @@ def request_frame(number: int, request: Asked) -> bytes:
 
 
 def read_request(payload: bytes) -> Asked:
-    """Decodes a request.
-
-    Raises:
-        BadRequest: the frame is valid, the request in it is not.
-        ValueError, struct.error: the frame is malformed.
-    """
+    """Decodes a request. Raises BadRequest, ValueError, struct.error."""
     method_length, path_length, query_length, lines_length = _LENGTHS.unpack_from(payload)
     path_at = _LENGTHS.size + method_length
     query_at = path_at + path_length
@@ -137,11 +128,7 @@ def answer_frame(kind: int, number: int, status: int, headers: bytes, body: byte
 
 
 def read_answer(payload: bytes) -> tuple[int, bytes, bytes]:
-    """Decodes status, headers and body.
-
-    Raises:
-        ValueError, struct.error: the frame is malformed.
-    """
+    """Decodes status, headers and body. Raises ValueError, struct.error: the frame is malformed."""
     status, length = _STATUS.unpack_from(payload)
     end = _STATUS.size + length
     headers = payload[_STATUS.size : end]
@@ -216,11 +203,7 @@ class Frames:
         return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yields the frames that are complete now: kind, number, payload.
-
-        Raises:
-            ValueError: one is over the limit.
-        """
+        """Yields the frames that are complete now: kind, number, payload. Raises ValueError."""
         if self._rest:
             self._rest += data
             if len(self._rest) < self._need:

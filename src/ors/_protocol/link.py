@@ -80,11 +80,7 @@ class Pending(Protocol):
     """A request without its complete answer."""
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Takes a frame of the answer.
-
-        Raises:
-            ValueError, struct.error: the frame is malformed, or comes before its turn.
-        """
+        """Takes a frame of the answer. Raises ValueError, struct.error."""
 
     def lost(self) -> None:
         """Ends it: the link is broken."""

@@ -34,22 +34,14 @@ class SessionScore(NamedTuple):
 
 
 def object_of(answer: Any) -> Mapping[str, Any]:
-    """Checks that `answer` is an object.
-
-    Raises:
-        ServerFailed: it is not.
-    """
+    """Checks that `answer` is an object. Raises ServerFailed: it is not."""
     if not isinstance(answer, Mapping):
         raise _failed("it is not an object")
     return answer
 
 
 def field(answer: Any, key: str, kind: type = object) -> Any:
-    """`answer[key]`, checked to be of type `kind`.
-
-    Raises:
-        ServerFailed: it is missing, or of another type.
-    """
+    """`answer[key]`, checked to be of type `kind`. Raises ServerFailed: it is missing, or of another type."""
     if not isinstance(answer, Mapping) or key not in answer:
         raise ServerFailed(f"the server's answer has no {key!r}")
     value = answer[key]
@@ -59,11 +51,7 @@ def field(answer: Any, key: str, kind: type = object) -> Any:
 
 
 def items(answer: Any, kind: type, what: str) -> list[Any]:
-    """Checks that `answer` is a list of items of type `kind`.
-
-    Raises:
-        ServerFailed: it is not.
-    """
+    """Checks that `answer` is a list of items of type `kind`. Raises ServerFailed: it is not."""
     if not isinstance(answer, list) or not all(isinstance(item, kind) for item in answer):
         raise ServerFailed(f"the server's answer is not a list of {what}")
     return answer
@@ -110,11 +98,7 @@ class HasTools:
 
 
 def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
-    """The tools of `answer`, with `terminal` also the `@terminal` one.
-
-    Raises:
-        ServerFailed: there is no such list, or a tool is not valid.
-    """
+    """The tools of `answer`, with `terminal` also the `@terminal` one. Raises ServerFailed."""
     found = items(field(answer, "tools"), Mapping, "tools")
     if not all(isinstance(tool.get("name"), str) for tool in found):
         raise ServerFailed("the server's answer has a tool without a name")
@@ -126,11 +110,7 @@ def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
 
 
 def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
-    """The `@terminal` tool of an `answer` that lists tools; None if there is none.
-
-    Raises:
-        ServerFailed: it is not valid.
-    """
+    """The `@terminal` tool of an `answer` that lists tools; None if there is none. Raises ServerFailed."""
     found = answer.get("terminal_tool")
     if found is None:
         return None
@@ -160,20 +140,12 @@ def reward_spec(answer: Mapping[str, Any]) -> RewardSpec:
 
 
 def blocks(values: Any) -> Blocks:
-    """The blocks of a prompt, without those of unknown types.
-
-    Raises:
-        ServerFailed: a block is not valid.
-    """
+    """The blocks of a prompt, without those of unknown types. Raises ServerFailed: a block is not valid."""
     return list(_valid(_BLOCKS, _of_known_types(values), _failed, "blocks"))
 
 
 def tool_output(text: bytes | str) -> ToolOutput:
-    """The output of a call, whose result is given as JSON.
-
-    Raises:
-        ToolCallError: the call was refused. ToolFailed: the result is not valid.
-    """
+    """The output of a call, whose result is given as JSON. Raises ToolCallError, ToolFailed."""
     try:
         result = loads(text)
     except ValueError as error:

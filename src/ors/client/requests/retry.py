@@ -33,11 +33,7 @@ class Retry:
         self._not_failed: TransportError | None = None  # the last answer, if it only asked to wait
 
     async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeats `attempt` until it raises no TransportError; returns its result.
-
-        Raises:
-            TransportError: no attempt succeeded within their number and the time.
-        """
+        """Repeats `attempt` until it succeeds. Raises its TransportError when no attempt or time is left."""
         while True:
             try:
                 async with asyncio.timeout_at(self.deadline):
@@ -48,11 +44,7 @@ class Retry:
                 await self.pause(error)
 
     async def pause(self, error: TransportError) -> None:
-        """Waits until the next attempt is due.
-
-        Raises:
-            TransportError: `error`, if there is no attempt or no time left.
-        """
+        """Waits until the next attempt is due. Raises `error` if no attempt or time is left."""
         delay = self._delay * JITTER.uniform(0.5, 1.0)
         if isinstance(error, Unavailable) and error.retry_after is not None:
             # Random, so that not all clients come back at once.

@@ -73,11 +73,7 @@ class RemoteServer:
         return endpoint.path(_quoted(environment))
 
     async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """Sends a request once; returns the response, of any status.
-
-        Raises:
-            NotSent, Broken: there is no response.
-        """
+        """Sends a request once; returns the response, of any status. Raises NotSent, Broken."""
         response = await self.transport.send(method, path, headers, body)
         if response.status in _REDIRECTS:
             response = await self._follow(response, method, headers, body)
@@ -190,11 +186,7 @@ def _own_path(location: str) -> str | None:
 
 
 async def read_body(response: Response, limit: int) -> bytes:
-    """Reads the body of `response`.
-
-    Raises:
-        Broken: it is incomplete. ResponseError: it has more than `limit` bytes.
-    """
+    """Reads the body of `response`. Raises Broken, ResponseError."""
     chunks, size = [], 0
     try:
         async for chunk in response.body:
@@ -209,11 +201,7 @@ async def read_body(response: Response, limit: int) -> bytes:
 
 
 def parsed(data: bytes) -> Any:
-    """The JSON value of an answer.
-
-    Raises:
-        Broken: it is not JSON, as when it was cut off or comes from a proxy.
-    """
+    """The JSON value of an answer. Raises Broken."""
     try:
         return loads(data)
     except ValueError:

@@ -83,11 +83,7 @@ class Incoming:
         """Done when the status and headers are there, or will never be."""
 
     async def arrived(self) -> Self:
-        """Waits for the status and headers.
-
-        Raises:
-            Broken: there are none.
-        """
+        """Waits for the status and headers. Raises Broken: there are none."""
         try:
             await self.begun
         except asyncio.CancelledError:

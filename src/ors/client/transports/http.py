@@ -92,11 +92,7 @@ class DirectTransport:
         return None
 
     async def connected(self, opening: Coroutine[Any, Any, P]) -> P:
-        """Waits for a connection that is opened.
-
-        Raises:
-            NotSent: the server was not reached.
-        """
+        """Waits for a connection that is opened. Raises NotSent: the server was not reached."""
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
                 return await opening

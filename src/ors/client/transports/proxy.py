@@ -55,11 +55,7 @@ class _Tunnel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     async def opened(self, request: str) -> asyncio.Transport:
-        """Requests the tunnel; returns its transport.
-
-        Raises:
-            OSError: the proxy refused.
-        """
+        """Requests the tunnel; returns its transport. Raises OSError: the proxy refused."""
         assert self._transport is not None
         self._transport.write(request.encode("latin-1"))
         await self._answered

@@ -174,11 +174,7 @@ class Forwarded(Stream):
             self.lost()
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Passes on a frame of the answer.
-
-        Raises:
-            ValueError, struct.error: the frame is malformed, or comes before its turn.
-        """
+        """Passes on a frame of the answer. Raises ValueError, struct.error."""
         sink = self._sink
         if sink is None:
             return

@@ -71,11 +71,7 @@ class ActorPlan:
             raise ValueError(f"num_cpus must be at least {LEAST_CPUS}: Ray puts hosts without CPUs anywhere")
 
     def directory(self) -> Any:
-        """Starts the one directory of the namespace.
-
-        Raises:
-            NamespaceInUse: there is one already.
-        """
+        """Starts the one directory of the namespace. Raises NamespaceInUse: there is one already."""
         known = ray.remote(Directory).options(
             name=DIRECTORY, namespace=self.namespace, resources=_ON_HEAD, **_SMALL
         )
@@ -178,11 +174,7 @@ class RayBackend:
     # ── What only Ray has ────────────────────────────────────────────────────────────────────────
 
     def wait_until_started(self) -> None:
-        """Waits for all hosts.
-
-        Raises:
-            ray.exceptions.RayError: one cannot be started.
-        """
+        """Waits for all hosts. Raises ray.exceptions.RayError: one cannot be started."""
         starting = waiting = [host.info.remote() for host in self.hosts.values()]
         while waiting:
             _, waiting = ray.wait(starting, num_returns=len(starting), timeout=WARNING_SECONDS)

@@ -236,11 +236,7 @@ class _Reply:
             self._stream.pause()
 
     def credit(self, more: int) -> None:
-        """Lets as much follow as the client has read.
-
-        Raises:
-            ValueError: that is more than was sent.
-        """
+        """Lets as much follow as the client has read. Raises ValueError: that is more than was sent."""
         if self._credit + more > frames.WINDOW_BYTES:
             raise ValueError(f"a credit of {more} bytes is more than was sent")
         self._credit += more
