@@ -98,17 +98,14 @@ def names() -> list[str]:
 def _parameters(name: str) -> Any:
     settings = DATASETS[name][1]
     types: dict[str, Any] = get_type_hints(settings)
-    given: dict[str, Any] = {
-        each.name: (types[each.name], each.default if each.default is not MISSING else _made(each))
-        for each in fields(settings)
-        if each.name not in OURS
-    }
+    known: list[Any] = [each for each in fields(settings) if each.name not in OURS]
+    given: dict[str, Any] = {}
+    for each in known:
+        made = each.default is MISSING
+        default = Field(default_factory=each.default_factory) if made else each.default
+        given[each.name] = (types[each.name], default)
 
     class Config(Seeded.Config):
         model_config = ConfigDict(arbitrary_types_allowed=True)
 
     return create_model("Config", __base__=Config, **given)
-
-
-def _made(field: Any) -> Any:
-    return Field(default_factory=field.default_factory)

@@ -4,8 +4,6 @@ import json
 import os
 import posixpath
 import urllib.request
-from asyncio import Lock
-from collections import defaultdict
 from collections.abc import Sequence
 from shlex import quote
 from typing import Any, ClassVar, Literal
@@ -18,6 +16,10 @@ from ors.openreward.environments import Toolset, download_text, upload_text
 from ors.types import JSONObject, TextBlock, ToolOutput
 
 WEB_SECONDS = 60
+NOTES = {
+    "truncated": "output exceeded the limit and was cut off",
+    "timed_out": "command hit the time limit and was killed",
+}
 
 
 class Todo(BaseModel, extra="forbid"):
@@ -49,7 +51,6 @@ class CLIToolset(Toolset):
         super().__init__(env, sandbox_attr)
         self.root = root or getattr(env, "workspace_root", None) or type(self).root
         self.todos: list[dict[str, Any]] = []
-        self._locks: dict[str, Lock] = defaultdict(Lock)
 
     @classmethod
     def name(cls) -> str:
@@ -62,16 +63,10 @@ class CLIToolset(Toolset):
         limits = {name: value for name, value in limits.items() if value is not None}
         result = await self.sandbox.run(command, **limits)
         output, code = result
-        metadata: dict[str, Any] = {"output": output, "exit_code": code}
-        notes = []
-        if result.truncated:
-            notes.append("output exceeded the limit and was cut off")
-        if result.timed_out:
-            notes.append("command hit the time limit and was killed")
-        metadata |= {name: True for name in ("truncated", "timed_out") if getattr(result, name)}
-        return _said(
-            f"{output}\n\n(exit {code})" + (f"\n\n[{'; '.join(notes)}]" if notes else ""), **metadata
-        )
+        hit = [name for name in NOTES if getattr(result, name)]
+        note = f"\n\n[{'; '.join(NOTES[name] for name in hit)}]" if hit else ""
+        metadata = {"output": output, "exit_code": code, **dict.fromkeys(hit, True)}
+        return _said(f"{output}\n\n(exit {code}){note}", **metadata)
 
     @tool(concurrent=True)
     async def bash(self, command: str, timeout: float | None = None) -> ToolOutput:
@@ -106,16 +101,15 @@ class CLIToolset(Toolset):
         numbered = f"cat -n {quote(self._at(file_path))}"
         return await self._run(f"set -o pipefail; {numbered} | sed -n {offset or 1},{last}p", max_bytes=2**20)
 
-    @tool(concurrent=True)
+    @tool
     async def write(self, file_path: str, content: str) -> ToolOutput:
         """Write content to a file, creating parent directories as needed."""
         path = self._at(file_path)
-        async with self._locks[path]:
-            await self.sandbox.check_run(f"mkdir -p {quote(posixpath.dirname(path) or '.')}")
-            await upload_text(self.sandbox, path, content)
+        await self.sandbox.check_run(f"mkdir -p {quote(posixpath.dirname(path) or '.')}")
+        await upload_text(self.sandbox, path, content)
         return _said(f"Successfully wrote to {path}\n\n(exit 0)", output="", exit_code=0)
 
-    @tool(concurrent=True)
+    @tool
     async def edit(
         self, file_path: str, old_string: str, new_string: str, replace_all: bool = False
     ) -> ToolOutput:
@@ -124,7 +118,7 @@ class CLIToolset(Toolset):
         await self._replace(file_path, [edit], unique=True)
         return _said(f"Successfully edited {self._at(file_path)}\n\n(exit 0)", output="", exit_code=0)
 
-    @tool(concurrent=True)
+    @tool
     async def multi_edit(self, file_path: str, edits: list[Edit]) -> ToolOutput:
         """Apply edits to a file in order; if one does not fit, the file stays as it is."""
         total = await self._replace(file_path, edits, unique=False)
@@ -133,19 +127,16 @@ class CLIToolset(Toolset):
 
     async def _replace(self, file_path: str, edits: Sequence[Edit], *, unique: bool) -> int:
         path, total = self._at(file_path), 0
-        async with self._locks[path]:
-            content = await download_text(self.sandbox, path)
-            for each in edits:
-                count = content.count(each.old_string)
-                if not count:
-                    raise ToolError(f"old_string not found in {path}: {each.old_string!r}")
-                if unique and count > 1 and not each.replace_all:
-                    raise ToolError(
-                        f"old_string appears {count} times in {path}: use replace_all, or more text"
-                    )
-                content = content.replace(each.old_string, each.new_string, -1 if each.replace_all else 1)
-                total += count if each.replace_all else 1
-            await upload_text(self.sandbox, path, content)
+        content = await download_text(self.sandbox, path)
+        for each in edits:
+            count = content.count(each.old_string)
+            if not count:
+                raise ToolError(f"old_string not found in {path}: {each.old_string!r}")
+            if unique and count > 1 and not each.replace_all:
+                raise ToolError(f"old_string appears {count} times in {path}: use replace_all, or more text")
+            content = content.replace(each.old_string, each.new_string, -1 if each.replace_all else 1)
+            total += count if each.replace_all else 1
+        await upload_text(self.sandbox, path, content)
         return total
 
     @tool(concurrent=True)

@@ -2,9 +2,8 @@
 
 from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
 from ors.sandbox.box import Sandbox, open_box
-from ors.sandbox.files import Snapshot
 from ors.sandbox.pool import Pool
-from ors.sandbox.process import Process
+from ors.sandbox.process import Process, Snapshot
 from ors.sandbox.spec import Allow, ExecResult, GradedCases, SandboxSpec, SandboxView
 
 __all__ = [

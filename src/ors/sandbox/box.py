@@ -11,11 +11,10 @@ from typing import Self
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
-from ors.sandbox.files import Snapshot, asked, copied, copying, parts
 from ors.sandbox.grading import run_cases, run_grader
 from ors.sandbox.inside.archive import CHANGES, pack, unpack
 from ors.sandbox.opening import Cell, start
-from ors.sandbox.process import Process, encoded
+from ors.sandbox.process import Process, Snapshot, asked, copied, copying, encoded, parts
 from ors.sandbox.spec import (
     LARGEST_ANSWER,
     LOOK,

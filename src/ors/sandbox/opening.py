@@ -53,8 +53,7 @@ class Cell:
             self.kill()
             process.wait()
             self.channel.end(self._fate)
-            if self.launched.ended is not None:
-                self.launched.ended()
+            self.launched.ended()
             raise
         finally:
             loop.remove_reader(watch)
@@ -66,8 +65,7 @@ class Cell:
             group = self.launched.cgroup
             self._limit = "memory" if group is not None and group.oom_kills() else "killed"
         self.channel.end(self._fate)
-        if self.launched.ended is not None:
-            await asyncio.to_thread(self.launched.ended)
+        await asyncio.to_thread(self.launched.ended)
 
     async def end(self, patience: float = 2.0) -> None:
         self._by_host = self._by_host or not self._limit

@@ -7,7 +7,6 @@ import errno
 import json
 import platform
 import struct
-from dataclasses import dataclass
 from functools import cache
 
 Numbers = dict[str, tuple[int | None, int | None]]
@@ -91,13 +90,8 @@ PERSONALITIES = (0, 0xFFFFFFFF)
 """Linux, and the question which one it is."""
 
 
-@dataclass(frozen=True)
-class Architecture:
-    column: int
-    audit: int
-
-
-ARCHITECTURES = {"x86_64": Architecture(0, 0xC000003E), "aarch64": Architecture(1, 0xC00000B7)}
+ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""The column of an architecture in these tables, and its name in the kernel's audit."""
 
 _LOAD, _EQUAL, _GREATER, _RETURN, _AND = 0x20, 0x15, 0x25, 0x06, 0x54
 _NUMBER, _ARCH = 0, 4
@@ -111,28 +105,28 @@ def program(machine: str | None = None, *, counted: bool = True) -> bytes:
     Raises:
         KeyError: there is no filter for this kind of machine.
     """
-    here = ARCHITECTURES[machine or platform.machine()]
+    column, audit = ARCHITECTURES[machine or platform.machine()]
     code = _Code()
     code.add(_LOAD, _ARCH)
-    code.unless(_EQUAL, here.audit, _KILL)
+    code.unless(_EQUAL, audit, _KILL)
     code.add(_LOAD, _NUMBER)
     code.when(_GREATER, NEWEST, _ERRNO | errno.ENOSYS)  # the calls of the x32 interface too
-    code.when(_EQUAL, CLONE3[here.column], _ERRNO | errno.ENOSYS)
+    code.when(_EQUAL, CLONE3[column], _ERRNO | errno.ENOSYS)
     for numbers in (*DENIED.values(), *(() if counted else UNCOUNTED.values())):
-        number = numbers[here.column]
+        number = numbers[column]
         if number is not None:
             code.when(_EQUAL, number, _ERRNO | errno.EPERM)
     for bit in _bits(NAMESPACES):
-        code.refuse(CLONE[here.column], 0, (bit,), mask=bit)
-    code.refuse(IOCTL[here.column], 1, TERMINAL_INPUT)
+        code.refuse(CLONE[column], 0, (bit,), mask=bit)
+    code.refuse(IOCTL[column], 1, TERMINAL_INPUT)
     for _, calls, index, values in FORBIDDEN:
-        code.refuse(calls[here.column], index, values)
+        code.refuse(calls[column], index, values)
     if not counted:
-        code.refuse(MMAP[here.column], 3, (SHARED,), mask=SHARED)
-    code.only(PRLIMIT[here.column], 0, (0,), _ERRNO | errno.EPERM)
-    code.only(PERSONALITY[here.column], 0, PERSONALITIES, _ERRNO | errno.EPERM)
-    code.only(SOCKET[here.column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
-    code.only(SOCKETPAIR[here.column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
+        code.refuse(MMAP[column], 3, (SHARED,), mask=SHARED)
+    code.only(PRLIMIT[column], 0, (0,), _ERRNO | errno.EPERM)
+    code.only(PERSONALITY[column], 0, PERSONALITIES, _ERRNO | errno.EPERM)
+    code.only(SOCKET[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
+    code.only(SOCKETPAIR[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
     code.add(_RETURN, _ALLOW)
     return code.assembled()
 

@@ -1,6 +1,8 @@
 """Files: tools to look at and change files of the sandbox."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from pydantic import Field
@@ -94,20 +96,12 @@ class Files(SandboxTools):
         return await self._printed(["grep", "-rnIE", "-e", pattern, "--", where], "No line matches.")
 
     async def _read(self, path: str) -> str:
-        try:
-            data = await self._box.read_file(path, LARGEST)
-        except (OSError, SandboxLimit, ValueError) as error:
-            raise _refused(path, error) from None
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            raise ToolError(f"{path} is not a text file in UTF-8.") from None
+        with _refusing(path):
+            return (await self._box.read_file(path, LARGEST)).decode()
 
     async def _write(self, path: str, text: str) -> None:
-        try:
+        with _refusing(path):
             await self._box.write_file(path, text.encode())
-        except (OSError, SandboxLimit, ValueError) as error:
-            raise _refused(path, error) from None
 
     async def _printed(self, argv: list[str], nothing: str) -> ToolOutput:
         try:
@@ -129,8 +123,15 @@ def _path(where: str) -> list[str]:
     return [where if not where.startswith("-") else f"./{where}"]
 
 
-def _refused(path: str, error: Exception) -> ToolError:
-    return ToolError(f"{path}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
+@contextmanager
+def _refusing(path: str) -> Iterator[None]:
+    """Tells the agent why a file cannot be had."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} is not a text file in UTF-8.") from None
+    except (OSError, SandboxLimit, ValueError) as error:
+        raise ToolError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _said(text: str) -> ToolOutput:

@@ -82,26 +82,22 @@ class Lasting:
 
     def __init__(self, box: Sandbox, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
         self._box, self._argv, self._env = box, argv, env
-        self._process: Process | None = None
+        self.process: Process | None = None
         self.reported = b""
         """What came on descriptor 3 since the request, or the last part of it."""
         self.note = ""
         """What the next reply has to say."""
 
-    @property
-    def process(self) -> Process | None:
-        return self._process
-
     async def start(self) -> None:
-        if self._process is None:
-            self._process = await self._box.spawn(self._argv, env=self._env, reports=True)
+        if self.process is None:
+            self.process = await self._box.spawn(self._argv, env=self._env, reports=True)
 
     async def ask(
         self, request: Callable[[int], bytes], seconds: float, interrupt: Interrupt
     ) -> ProgramReply:
         """Sends a request, and reads until its report; after `seconds` it is interrupted, then killed."""
-        assert self._process is not None
-        process, number, kept = self._process, secrets.randbelow(10**15), Bounded()
+        assert self.process is not None
+        process, number, kept = self.process, secrets.randbelow(10**15), Bounded()
         self.reported, stopped, report = b"", "", None
         try:
             async with asyncio.timeout(seconds):
@@ -122,7 +118,7 @@ class Lasting:
         return ProgramReply(kept.text(), report, stopped)
 
     async def _end(self, process: Process, kept: Bounded, stopped: str) -> ProgramReply:
-        self._process = None
+        self.process = None
         process.kill()
         try:
             code = await process.wait()

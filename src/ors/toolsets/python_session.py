@@ -6,10 +6,9 @@ program reports, on the descriptor that it was given as number 3, that number an
 
 import sys
 
+# Until all modules that are needed here are loaded: the folder may have others of those names.
 if sys.path and not sys.path[0]:
-    del sys.path[
-        0
-    ]  # until all modules that are needed here are loaded: the folder may have others of those names
+    del sys.path[0]
 
 import ast
 import json

@@ -22,11 +22,11 @@ class Launched:
     """Where the agent sends the listening socket of the proxy, if it needs one."""
     join: Callable[[], None] = field(default=lambda: None)
     """Puts the sandbox into its control groups. Called in a thread, before the first request."""
-    kill: Callable[[], None] = field(default=lambda: None)
+    kill: Callable[[], object] = field(default=lambda: None)
     """Ends the sandbox by force, in addition to the process."""
-    ended: Callable[[], None] | None = None
+    ended: Callable[[], None] = field(default=lambda: None)
     """Removes what is left when the process has ended; may block."""
-    started: Callable[[], None] = field(default=lambda: None)
+    started: Callable[[], object] = field(default=lambda: None)
     """Removes what only the start needs."""
 
 

@@ -64,7 +64,7 @@ class Bwrap:
                     stdin=connection,
                     stdout=connection,
                     stderr=errors,
-                    env=self.environment(),
+                    env={},  # programs inside can read it
                     cwd="/",
                     pass_fds=data.fds,
                     start_new_session=True,
@@ -85,10 +85,6 @@ class Bwrap:
         undo = partial(_undo, group, started[1:])
         return Launched(started[0], told, group, data.way_out, join, ended=undo)
 
-    def environment(self) -> dict[str, str]:
-        """Environment of bubblewrap: empty, for programs inside can read it."""
-        return {}
-
     def command(self, spec: SandboxSpec, data: "_Data", user: int | None, *, counted: bool) -> list[str]:
         """The command line. Root becomes `user`, which owns nothing, another one for each sandbox."""
         python, inside = _python(spec), str(0 if spec.writable else INSIDE)
@@ -106,14 +102,11 @@ class Bwrap:
             *([] if spec.network == "host" else ["--unshare-net"]),
             *root_arguments(spec, data.add),
             *place_arguments(spec),
-            *self.filter(data, counted),
+            *("--seccomp", str(data.add(seccomp.program(counted=counted)))),
             *data.arguments,
             *("--chdir", "/", "--", python, "-I", "-S", "-c", BOOT),
         ]
         return [*overlaid(spec, user), *_drop(user), str(shutil.which("bwrap")), *arguments]
-
-    def filter(self, data: "_Data", counted: bool) -> list[str]:
-        return ["--seccomp", str(data.add(seccomp.program(counted=counted)))]
 
     def user(self) -> int | None:
         return _unused_user() if os.getuid() == 0 else None

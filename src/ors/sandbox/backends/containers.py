@@ -5,7 +5,7 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-from functools import cache
+from functools import cache, partial
 
 from ors.sandbox import seccomp
 from ors.sandbox.backends import Launched, Trouble
@@ -53,13 +53,10 @@ class Containers:
             start_new_session=True,
         )
 
-        def kill() -> None:
-            subprocess.run([self.name, "rm", "--force", name], capture_output=True, check=False)
-
-        def started() -> None:
-            os.unlink(profile.name)
-
-        return Launched(process, settings(spec, None, counted=counted), kill=kill, started=started)
+        remove = [self.name, "rm", "--force", name]
+        kill = partial(subprocess.run, remove, capture_output=True, check=False)
+        told = settings(spec, None, counted=counted)
+        return Launched(process, told, kill=kill, started=partial(os.unlink, profile.name))
 
     def arguments(self, spec: SandboxSpec, name: str, profile: str) -> list[str]:
         """The arguments of `run`. Limits on processes count by user, so each sandbox has its own."""

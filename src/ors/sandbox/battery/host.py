@@ -79,7 +79,7 @@ class PlantedHost:
             stack.callback(each.shutdown)
 
     def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
-        column = seccomp.ARCHITECTURES[os.uname().machine].column
+        column, _ = seccomp.ARCHITECTURES[os.uname().machine]
         known: dict[str, Any] = {
             **seccomp.DENIED,
             "clone": seccomp.CLONE,
