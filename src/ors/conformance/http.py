@@ -4,22 +4,20 @@ import asyncio
 import json
 import re
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from httptools import HttpParserError, HttpResponseParser
+
 from ors.conformance.requirements import ServerUnreachable, Violation
 
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d) [^\r\n]*\Z")
-_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\Z")
-_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[^\r\n]*)?\Z")
-_MAX_LINE = 64 * 1024
-
-
-class Malformed(Violation):
-    """The answer is not valid HTTP."""
+_LINE = re.compile(rb"([^\r\n]*)(?:\r\n|\r|\n)")
+_BOM = b"\xef\xbb\xbf"
+_MAX_HEAD = 64 * 1024
 
 
 @dataclass
@@ -32,6 +30,9 @@ class Head:
         found = [value for key, value in self.headers if key == name.lower()]
         return ", ".join(found) if found else None
 
+    def seen_with(self, body: bytes) -> bytes:
+        return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + body
+
 
 @dataclass
 class RawAnswer(Head):
@@ -39,13 +40,19 @@ class RawAnswer(Head):
 
     @property
     def seen(self) -> bytes:
-        return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
+        return self.seen_with(self.body)
 
     def json(self) -> Any:
         try:
             return json.loads(self.body.decode("utf-8"), parse_constant=_no_constant)
         except ValueError as error:
             raise Violation(f"the body is not JSON: {error}", self.seen) from None
+
+    def json_or_none(self) -> Any:
+        try:
+            return self.json()
+        except Violation:
+            return None
 
 
 def _no_constant(name: str) -> None:
@@ -56,9 +63,12 @@ class RawConnection:
     """One connection: write a request, then read the answer piece by piece."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._buffer = bytearray()
+        self._reader, self._writer = reader, writer
+        self._parser = HttpResponseParser(self)
+        self._received = bytearray()
+        self._headers: list[tuple[str, str]] = []
+        self._pieces = deque[bytes]()
+        self._head_ended = self._ended = False
         self.arrivals = 0
         """Number of reads from the socket."""
 
@@ -67,89 +77,55 @@ class RawConnection:
         await self._writer.drain()
 
     async def head(self) -> Head:
-        while True:
-            raw = bytearray()
-            line = await self._line(raw)
-            match = _STATUS_LINE.match(line)
-            if match is None:
-                raise Malformed("the status line is not HTTP/1.1", bytes(raw))
-            headers = await self._headers(raw)
-            if not match[1].startswith(b"1"):
-                return Head(int(match[1]), headers, bytes(raw))
-
-    async def _headers(self, raw: bytearray) -> list[tuple[str, str]]:
-        headers = []
-        while line := await self._line(raw):
-            match = _HEADER.match(line)
-            if match is None:
-                raise Malformed("a header line is not HTTP/1.1", line)
-            headers.append((match[1].decode().lower(), match[2].decode("latin-1")))
-        return headers
+        while not self._head_ended:
+            if len(self._received) > _MAX_HEAD:
+                raise Violation("the headers are too long", bytes(self._received[:100]))
+            if not await self._more():
+                raise Violation("the connection ended within the headers", bytes(self._received))
+        raw = bytes(self._received.partition(b"\r\n\r\n")[0])
+        if not self._parser.get_http_version().startswith("1."):
+            raise Violation("the status line is not HTTP/1.1", raw)
+        return Head(self._parser.get_status_code(), self._headers, raw)
 
     async def body(self, head: Head, method: str) -> AsyncIterator[bytes]:
-        length, coding = head.header("content-length"), head.header("transfer-encoding")
-        if method == "HEAD" or head.status in (204, 304):
+        if method == "HEAD":
             return
-        if length is not None and coding is not None:
-            raise Malformed("both Content-Length and Transfer-Encoding", head.raw)
-        if coding is not None:
-            if coding.lower() != "chunked":
-                raise Malformed(f"an unknown transfer coding {coding!r}", head.raw)
-            async for piece in self._chunked():
-                yield piece
-        elif length is not None:
-            if not re.fullmatch(r"\d+", length):
-                raise Malformed("the Content-Length is not a number", head.raw)
-            async for piece in self._counted(int(length)):
-                yield piece
-        else:
-            while self._buffer or await self._more():
-                piece = bytes(self._buffer)
-                self._buffer.clear()
-                yield piece
-
-    async def _chunked(self) -> AsyncIterator[bytes]:
+        framed = head.header("content-length") or head.header("transfer-encoding")
         while True:
-            line = await self._line(bytearray())
-            match = _CHUNK_SIZE.match(line)
-            if match is None:
-                raise Malformed("a chunk's size is not hexadecimal", line)
-            size = int(match[1], 16)
-            if size == 0:
-                await self._headers(bytearray())
+            while self._pieces:
+                yield self._pieces.popleft()
+            if self._ended:
                 return
-            async for piece in self._counted(size):
-                yield piece
-            if await self._line(bytearray()):
-                raise Malformed("a chunk is longer than its size says", line)
-
-    async def _counted(self, size: int) -> AsyncIterator[bytes]:
-        while size:
-            if not self._buffer and not await self._more():
-                raise Malformed(f"the body broke off, {size} bytes before its end")
-            piece = bytes(self._buffer[:size])
-            del self._buffer[:size]
-            size -= len(piece)
-            yield piece
-
-    async def _line(self, raw: bytearray) -> bytes:
-        while (end := self._buffer.find(b"\n")) < 0:
-            if len(self._buffer) > _MAX_LINE:
-                raise Malformed("a line is too long", bytes(self._buffer[:100]))
             if not await self._more():
-                raise Malformed("the connection ended within a line", bytes(raw + self._buffer))
-        line = bytes(self._buffer[: end + 1])
-        del self._buffer[: end + 1]
-        raw += line
-        if not line.endswith(b"\r\n"):
-            raise Malformed("a line does not end with CR LF", line)
-        return line[:-2]
+                if framed:
+                    raise Violation("the body broke off before its end", head.raw)
+                return
 
     async def _more(self) -> bool:
         data = await self._reader.read(64 * 1024)
-        self._buffer += data
         self.arrivals += 1
+        if not self._head_ended:
+            self._received += data
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            raise Violation(f"the answer is not HTTP/1.1: {error}", bytes(self._received) + data) from None
         return bool(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
+
+    def on_headers_complete(self) -> None:
+        self._head_ended = self._parser.get_status_code() >= 200
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._ended = self._head_ended
+        if not self._ended:  # 100 Continue, for example
+            self._headers.clear()
+            del self._received[: self._received.find(b"\r\n\r\n") + 4]
 
     async def close(self) -> None:
         self._writer.close()
@@ -246,89 +222,80 @@ class RawEvent:
     name: str
     data: str
     raw: bytes
-    at: float
-    """Time of its last byte, on the clock of the event loop."""
+    end: int
+    """Number of bytes of the body up to its end."""
 
 
-@dataclass
-class EventReader:
-    """Turns bytes into events, and records comments with their arrival time."""
+@dataclass(frozen=True)
+class RawEvents:
+    events: list[RawEvent]
+    comments: list[int]
+    """The ends of comment lines."""
+    unfinished: bytes
+    """What follows the last event."""
 
-    events: list[RawEvent] = field(default_factory=list)
-    comments: list[tuple[float, bytes]] = field(default_factory=list)
-    body: bytes = b""
-    _line: bytearray = field(default_factory=bytearray)
-    _block: bytearray = field(default_factory=bytearray)
-    _after_cr: bool = False
 
-    def feed(self, data: bytes, now: float) -> None:
-        if not self.body and data.startswith(b"\xef\xbb\xbf"):
-            data = data[3:]
-        self.body += data
-        for byte in data:
-            if byte == 0x0A and self._after_cr:
-                self._block.append(byte)
-                self._after_cr = False
-                continue
-            self._after_cr = byte == 0x0D
-            self._block.append(byte)
-            if byte in (0x0A, 0x0D):
-                self._take(bytes(self._line), now)
-                self._line.clear()
-            else:
-                self._line.append(byte)
-
-    def _take(self, line: bytes, now: float) -> None:
-        if line.startswith(b":"):
-            self.comments.append((now, line))
-        if line == b"":
-            self._dispatch(now)
-
-    def _dispatch(self, now: float) -> None:
-        raw = bytes(self._block).lstrip(b"\r\n")
-        self._block.clear()
-        name, data = "", []
-        for line in lines_of(raw):
-            key, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if key == b"event":
-                name = _text(value, raw)
-            elif key == b"data":
-                data.append(_text(value, raw))
-        if data:
-            self.events.append(RawEvent(name or "message", "\n".join(data), raw, now))
-
-    @property
-    def unfinished(self) -> bytes:
-        return bytes(self._block).strip(b"\r\n")
+def read_events(body: bytes) -> RawEvents:
+    events, comments = list[RawEvent](), list[int]()
+    begun, name, data = 0, "", list[str]()
+    for line in _LINE.finditer(body, len(_BOM) if body.startswith(_BOM) else 0):
+        key, _, value = line[1].partition(b":")
+        if key == b"event":
+            name = _text(value)
+        elif key == b"data":
+            data.append(_text(value))
+        elif line[1].startswith(b":"):
+            comments.append(line.end())
+        elif not line[1]:
+            raw = body[begun : line.end()].lstrip(b"\r\n")
+            if data:
+                events.append(RawEvent(name or "message", "\n".join(data), raw, line.end()))
+            begun, name, data = line.end(), "", []
+    return RawEvents(events, comments, body[begun:].strip(b"\r\n"))
 
 
 def lines_of(raw: bytes) -> list[bytes]:
     return raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
 
 
-def _text(value: bytes, raw: bytes) -> str:
+def _text(value: bytes) -> str:
     try:
-        return value.decode("utf-8")
+        return value.removeprefix(b" ").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Violation(f"an event is not UTF-8: {error}", raw) from None
+        raise Violation(f"an event is not UTF-8: {error}", value) from None
 
 
 @dataclass
 class RawStream:
+    """The answer to a call, as far as it has arrived."""
+
     head: Head
-    events: list[RawEvent]
-    comments: list[tuple[float, bytes]]
-    body: bytes
-    unfinished: bytes = b""
-    started: float = 0.0
-    ended: float = 0.0
-    arrivals_after_last: int = 0
-    """Number of reads between the last event and the end of the body."""
+    started: float
+    body: bytes = b""
+    ended: tuple[float, int] = (0.0, 0)
+    """When the whole answer had arrived, and after how many reads."""
+    _arrivals: list[tuple[int, float, int]] = field(default_factory=list)
+    """For each piece of the body its end, its time, and the number of reads from the socket so far."""
+
+    def add(self, piece: bytes, now: float, reads: int) -> None:
+        self.body += piece
+        self._arrivals.append((len(self.body), now, reads))
+
+    def arrival(self, end: int) -> tuple[float, int]:
+        """When the body up to there had arrived, and after how many reads from the socket."""
+        return next((at, reads) for length, at, reads in self._arrivals if length >= end)
+
+    @property
+    def parsed(self) -> RawEvents:
+        return read_events(self.body)
+
+    @property
+    def events(self) -> list[RawEvent]:
+        return self.parsed.events
 
     @property
     def seen(self) -> bytes:
-        return self.head.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
+        return self.head.seen_with(self.body)
 
     @property
     def task_id(self) -> str:

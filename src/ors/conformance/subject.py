@@ -1,7 +1,6 @@
 """The server under test, with its sessions and calls."""
 
 import asyncio
-import json
 import random
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -9,11 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.http import EventReader, Head, Http, RawAnswer, RawConnection, RawStream, encoded, headed
+from ors.conformance.http import Http, RawAnswer, RawConnection, RawStream, encoded, headed, read_events
 from ors.conformance.requirements import NotTried, Violation
 from ors.schemas import Inputs
 
-PROBE_TOOLS = {"echo", "give", "slow", "strange_reward", "notes"}
+PROBES = {"probe": {"echo", "give", "slow", "strange_reward", "notes"}, "probe_indexed": {"always"}}
+"""Their names, and tools by which they are recognised."""
 EVENTS = {"Accept": "text/event-stream"}
 
 
@@ -36,60 +36,42 @@ class ServerUnderTest:
     environments: list[str] = field(default_factory=list)
     wanted: str | None = None
     """Environment chosen by the caller."""
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    _found: str | None = None
-    _tasks: dict[str, Any] = field(default_factory=dict)
+    _found: tuple[str, str, dict[str, Any]] | None = None
+    """An environment, one of its splits, and the first task of that."""
     _probes: set[str] = field(default_factory=set)
 
     async def discover(self) -> None:
         """Finds environments and the probe. Wrong answers are left to the checks."""
-        health = await self.http.ask("GET", "/health")
-        try:
-            listed = (await self.http.ask("GET", "/list_environments")).json()
-        except Violation as fault:
-            if not _is_json(health):
-                raise Violation("neither /health nor /list_environments is JSON", fault.seen) from None
-            return
-        if not isinstance(listed, list):
-            return
-        self.environments = [name for name in listed if isinstance(name, str)]
+        health, answer = await self.ask("GET", "/health"), await self.ask("GET", "/list_environments")
+        listed = answer.json_or_none()
+        if listed is None and health.json_or_none() is None:
+            raise Violation("neither /health nor /list_environments is JSON", answer.seen)
+        self.environments = [name for name in listed or () if isinstance(name, str)]
         for name in self.environments:
-            if name.lower() in ("probe", "probe_indexed"):
+            if name.lower() in PROBES:
                 await self._recognise(name)
-        self._found = await self._choose()
-
-    async def _recognise(self, name: str) -> None:
-        try:
-            tools = (await self.http.ask("GET", f"/{name}/tools")).json()["tools"]
-            names = {tool["name"] for tool in tools}
-        except (Violation, KeyError, TypeError):
-            return
-        if names >= (PROBE_TOOLS if name.lower() == "probe" else {"always"}):
-            self._probes.add(name.lower())
-
-    async def _choose(self) -> str | None:
         candidates = [self.wanted] if self.wanted else ["probe"] if self.has_probe else self.environments
         for name in candidates:
-            try:
-                self._tasks[name] = await self._first_task(name)
-                return name
-            except Violation:
-                continue
-        return None
+            with suppress(Violation):
+                self._found = self._found or await self._first_task(name)
 
-    async def _first_task(self, name: str) -> dict[str, Any]:
-        """Part of a `/create` body for the first task of an environment."""
-        splits = (await self.http.ask("GET", f"/{name}/splits")).json()
-        if not isinstance(splits, list):
-            raise Violation("no splits")
-        for split in splits:
-            given = {"split": split.get("name") if isinstance(split, dict) else split, "index": 0}
-            task = (await self.http.ask("POST", f"/{name}/task", given)).json()
+    async def _recognise(self, name: str) -> None:
+        with suppress(Violation, KeyError, TypeError):
+            tools = (await self.ask("GET", f"/{name}/tools")).json()["tools"]
+            if {tool["name"] for tool in tools} >= PROBES[name.lower()]:
+                self._probes.add(name.lower())
+
+    async def _first_task(self, name: str) -> tuple[str, str, dict[str, Any]]:
+        splits = (await self.ask("GET", f"/{name}/splits")).json()
+        for split in splits if isinstance(splits, list) else ():
+            split_name = str(split.get("name") if isinstance(split, dict) else split)
+            given = {"split": split_name, "index": 0}
+            task = (await self.ask("POST", f"/{name}/task", given)).json()
             if isinstance(task, dict) and isinstance(task.get("task"), dict):
-                return {"task_spec": task["task"]}
-            listed = (await self.http.ask("POST", f"/{name}/tasks", given)).json()
+                return name, split_name, task["task"]
+            listed = (await self.ask("POST", f"/{name}/tasks", given)).json()
             if isinstance(listed, dict) and listed.get("tasks"):
-                return {"task_spec": listed["tasks"][0]}
+                return name, split_name, listed["tasks"][0]
         raise Violation("no tasks")
 
     @property
@@ -106,10 +88,18 @@ class ServerUnderTest:
         return "probe_indexed" in self._probes
 
     @property
-    def environment(self) -> str:
+    def _task(self) -> tuple[str, str, dict[str, Any]]:
         if self._found is None:
             raise NotTried("no environment with a task was found")
         return self._found
+
+    @property
+    def environment(self) -> str:
+        return self._task[0]
+
+    @property
+    def split(self) -> str:
+        return self._task[1]
 
     @property
     def first(self) -> str:
@@ -127,17 +117,8 @@ class ServerUnderTest:
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> RawAnswer:
         return await self.http.ask(method, path, body, **more)
 
-    async def split(self) -> str:
-        listed = (await self.ask("GET", f"/{self.environment}/splits")).json()
-        for split in listed if isinstance(listed, list) else []:
-            name = split.get("name") if isinstance(split, dict) else split
-            count = (await self.ask("POST", f"/{self.environment}/num_tasks", {"split": name})).json()
-            if isinstance(count, dict) and count.get("num_tasks", 0) > 0:
-                return str(name)
-        raise NotTried("no split with tasks was found")
-
-    async def tasks(self, split: str) -> list[Any]:
-        answer = await self.ask("POST", f"/{self.environment}/tasks", {"split": split})
+    async def tasks(self) -> list[Any]:
+        answer = await self.ask("POST", f"/{self.environment}/tasks", {"split": self.split})
         if answer.status != 200:
             raise NotTried("the environment does not list its tasks")
         value = answer.json()
@@ -148,18 +129,26 @@ class ServerUnderTest:
     async def new_sid(self) -> str:
         """Session id from the server if it provides one, else a random id."""
         answer = await self.ask("POST", "/create_session")
-        try:
-            return str(json.loads(answer.body)["sid"])
-        except (ValueError, KeyError, TypeError):
-            reader = EventReader()
-            reader.feed(answer.body, 0)
-            return next((event.data for event in reader.events), "") or str(uuid.uuid4())
+        with suppress(KeyError, TypeError):
+            return str(answer.json_or_none()["sid"])
+        return next((event.data for event in read_events(answer.body).events), "") or str(uuid.uuid4())
 
     def task(self, **more: Any) -> dict[str, Any]:
         """Body of a `/create` for the environment to check; `more` is added to the task of the probe."""
-        name = self.environment
-        spec = {**self._tasks[name]["task_spec"], **more}
-        return {"env_name": name, "task_spec": spec}
+        name, _, spec = self._task
+        return {"env_name": name, "task_spec": {**spec, **more}}
+
+    @asynccontextmanager
+    async def created(
+        self, body: Any, *, sid: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[tuple[str, RawAnswer]]:
+        """Asks for a session, whose id and answer it yields, and deletes it in the end."""
+        sid = sid or await self.new_sid()
+        try:
+            yield sid, await self.ask("POST", "/create", body, sid=sid, headers=headers)
+        finally:
+            with suppress(Violation):  # /delete has its own checks
+                await self.ask("POST", "/delete", sid=sid)
 
     @asynccontextmanager
     async def session(
@@ -171,26 +160,12 @@ class ServerUnderTest:
         **task: Any,
     ) -> AsyncIterator["CheckedSession"]:
         given = dict(body or self.task(**task))
-        sid = await self.new_sid()
-        answer = await self.ask("POST", "/create", given, sid=sid, headers=headers)
-        if answer.status != 200 and must_open:
-            raise Violation(f"/create answered {answer.status} instead of 200", answer.seen)
-        if answer.status != 200:
-            raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
-        episode = CheckedSession(self, sid, str(given.get("env_name", self.first)))
-        try:
-            yield episode
-        finally:
-            with suppress(Violation):  # /delete has its own checks
-                await self.ask("POST", "/delete", sid=sid)
-
-
-def _is_json(answer: RawAnswer) -> bool:
-    try:
-        answer.json()
-    except Violation:
-        return False
-    return True
+        async with self.created(given, headers=headers) as (sid, answer):
+            if answer.status != 200 and must_open:
+                raise Violation(f"/create answered {answer.status} instead of 200", answer.seen)
+            if answer.status != 200:
+                raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
+            yield CheckedSession(self, sid, str(given.get("env_name", self.first)))
 
 
 @dataclass
@@ -222,8 +197,8 @@ class CheckedSession:
             started = asyncio.get_running_loop().time()
             await connection.write(sent)
             async with self._patience(0):
-                head = await connection.head()
-            yield OpenCall(connection, head, http.patience, started)
+                stream = RawStream(await connection.head(), started)
+            yield OpenCall(connection, stream, http.patience)
 
     async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> RawStream:
         """Calls a tool; returns the complete answer. `takes` is the run time of the tool in seconds."""
@@ -235,7 +210,7 @@ class CheckedSession:
 
         With `accepted`, it is a tool that does not refuse that input.
         """
-        if self.server.has_probe and self.environment.lower() == "probe":
+        if self.server.on_probe:
             return await self.call("echo", {"text": "hello"})
         listed = (await self.get("task_tools")).json()
         inputs = Inputs(random.Random(0))
@@ -259,52 +234,36 @@ class CheckedSession:
 @dataclass
 class OpenCall:
     connection: RawConnection
-    head: Head
+    stream: RawStream
     patience: float
-    started: float
-    reader: EventReader = field(default_factory=EventReader)
 
     def __post_init__(self) -> None:
-        self._body = self.connection.body(self.head, "POST")
+        self._body = self.connection.body(self.stream.head, "POST")
 
-    async def _piece(self) -> bool:
+    async def _more(self) -> bool:
         piece = await anext(self._body, None)
-        if piece is None:
-            return False
-        self.reader.feed(piece, asyncio.get_running_loop().time())
-        return True
+        if piece is not None:
+            self.stream.add(piece, asyncio.get_running_loop().time(), self.connection.arrivals)
+        return piece is not None
 
     async def first(self) -> str:
         try:
             async with asyncio.timeout(self.patience):
-                while not self.reader.events:
-                    if not await self._piece():
-                        raise Violation(
-                            "the stream ended before its first event", self.head.raw + self.reader.body
-                        )
+                while not self.stream.events:
+                    if not await self._more():
+                        raise Violation("the stream ended before its first event", self.stream.seen)
         except TimeoutError:
-            raise Violation(f"no event within {self.patience:g} s", self.head.raw) from None
-        event = self.reader.events[0]
+            raise Violation(f"no event within {self.patience:g} s", self.stream.head.raw) from None
+        event = self.stream.events[0]
         if event.name != "task_id":
             raise Violation("the first event is not task_id", event.raw)
         return event.data
 
     async def rest(self) -> RawStream:
-        seen = -1
-        arrivals = 0
         try:
-            while await self._piece():
-                if len(self.reader.events) != seen:
-                    seen, arrivals = len(self.reader.events), self.connection.arrivals
+            while await self._more():
+                pass
         except OSError as error:
-            raise Violation(f"the connection broke: {error}", self.reader.body) from None
-        return RawStream(
-            self.head,
-            self.reader.events,
-            self.reader.comments,
-            self.reader.body,
-            unfinished=self.reader.unfinished,
-            started=self.started,
-            ended=asyncio.get_running_loop().time(),
-            arrivals_after_last=self.connection.arrivals - arrivals,
-        )
+            raise Violation(f"the connection broke: {error}", self.stream.body) from None
+        self.stream.ended = asyncio.get_running_loop().time(), self.connection.arrivals
+        return self.stream

@@ -129,7 +129,7 @@ FAR = 10**12
 
 @check("tasks.shape")
 async def tasks_shape(server: ServerUnderTest) -> None:
-    split = await server.split()
+    split = server.split
     answer = await server.ask("POST", f"/{server.environment}/tasks", {"split": split})
     if answer.status == 400 and "index" in expect.detail(answer):
         raise NotTried("the environment does not list its tasks")
@@ -173,19 +173,19 @@ async def not_listed(server: ServerUnderTest) -> None:
 
 @check("num-tasks.count")
 async def count(server: ServerUnderTest) -> None:
-    split = await server.split()
+    split = server.split
     answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
     found = expect.mapping(answer, "num_tasks")["num_tasks"]
     if type(found) is not int or found < 0:
         raise Violation("`num_tasks` is not a number of tasks", answer.seen)
-    if found != len(await server.tasks(split)):
+    if found != len(await server.tasks()):
         raise Violation("`num_tasks` is not the number of tasks that are listed", answer.seen)
 
 
 @check("task.by-index")
 async def by_index(server: ServerUnderTest) -> None:
-    split = await server.split()
-    tasks = await server.tasks(split)
+    split = server.split
+    tasks = await server.tasks()
     for index in (0, len(tasks) - 1):
         answer = await server.ask("POST", f"/{server.environment}/task", {"split": split, "index": index})
         if expect.mapping(answer, "task")["task"] != tasks[index]:
@@ -194,7 +194,7 @@ async def by_index(server: ServerUnderTest) -> None:
 
 @check("task.out-of-range")
 async def out_of_range(server: ServerUnderTest) -> None:
-    split = await server.split()
+    split = server.split
     path = f"/{server.environment}/num_tasks"
     total = expect.mapping(await server.ask("POST", path, {"split": split}), "num_tasks")["num_tasks"]
     for index in (total, FAR):
@@ -204,13 +204,13 @@ async def out_of_range(server: ServerUnderTest) -> None:
 
 @check("task.negative")
 async def negative(server: ServerUnderTest) -> None:
-    body = {"split": await server.split(), "index": -1}
+    body = {"split": server.split, "index": -1}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
 
 
 @check("task.env-name")
 async def env_name(server: ServerUnderTest) -> None:
-    split = await server.split()
+    split = server.split
     for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 1})):
         answer = await server.ask("POST", f"/{server.environment}/{name}", {"split": split, **body})
         if expect.mapping(answer, "env_name")["env_name"] != server.environment.lower():
@@ -220,7 +220,7 @@ async def env_name(server: ServerUnderTest) -> None:
 @check("task.second-names")
 async def second_names(server: ServerUnderTest) -> None:
     """Compares the answers under both names, if the server has the second ones."""
-    split = {"split": await server.split()}
+    split = {"split": server.split}
     for name, body in (("task", {**split, "index": 0}), ("task_range", {**split, "start": 0, "stop": 2})):
         answer = await server.ask("POST", f"/{server.environment}/get_{name}", body)
         if answer.status in (307, 308, 404, 405):
@@ -240,8 +240,8 @@ async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list
 
 def _ranges(id: str, *wanted: slice) -> Check:
     async def run(server: ServerUnderTest) -> None:
-        split = await server.split()
-        tasks = await server.tasks(split)
+        split = server.split
+        tasks = await server.tasks()
         for each in wanted:
             await _range(server, each, split, tasks)
 

@@ -1,6 +1,8 @@
 """Checks of the life and end of sessions: pings, /delete, state, expiry."""
 
 import asyncio
+import uuid
+from dataclasses import replace
 from typing import Any
 
 from ors.conformance import expect
@@ -53,7 +55,7 @@ async def delete_twice(server: ServerUnderTest) -> None:
 
 @check("delete.teardown", "probe")
 async def teardown(server: ServerUnderTest) -> None:
-    run = f"d{server.run[:30]}"
+    run = uuid.uuid4().hex
     async with server.session(run=run) as episode:
         await episode.get("prompt")
         await episode.post("/delete")
@@ -62,7 +64,7 @@ async def teardown(server: ServerUnderTest) -> None:
 
 @check("delete.teardown-once", "probe")
 async def teardown_once(server: ServerUnderTest) -> None:
-    run = f"o{server.run[:30]}"
+    run = uuid.uuid4().hex
     async with server.session(run=run, teardown_seconds=0.2) as episode:
         await episode.get("prompt")
         await asyncio.gather(*(episode.post("/delete") for _ in range(4)))
@@ -93,18 +95,13 @@ async def hanging_teardown(server: ServerUnderTest) -> None:
     limit = server.times.teardown
     async with server.session(teardown_seconds=2 * limit + server.http.patience) as episode:
         await episode.get("prompt")
-        asked = asyncio.create_task(_patient(server).ask("POST", "/delete", sid=episode.sid))
+        patient = replace(server.http, patience=3600)
+        asked = asyncio.create_task(patient.ask("POST", "/delete", sid=episode.sid))
         done, _ = await asyncio.wait({asked}, timeout=limit + 5)
         if not done:
             asked.cancel()
             raise Violation(f"no answer after {limit + 5:g} s")
         expect.status(await asked, 200)
-
-
-def _patient(server: ServerUnderTest) -> ServerUnderTest:
-    from dataclasses import replace
-
-    return replace(server, http=replace(server.http, patience=3600))
 
 
 @check("delete-session.ok")
@@ -148,11 +145,9 @@ ABSENT = (
 @check("gone.create-again")
 async def create_again(server: ServerUnderTest) -> None:
     episode = await _deleted(server)
-    answer = await server.ask("POST", "/create", server.task(), sid=episode.sid)
-    alive = await episode.get("prompt")
-    await episode.post("/delete")
-    expect.status(answer, 200)
-    expect.status(alive, 200)
+    async with server.created(server.task(), sid=episode.sid) as (_, answer):
+        expect.status(answer, 200)
+        expect.status(await episode.get("prompt"), 200)
 
 
 @in_session("state.kept", "probe")
@@ -173,7 +168,7 @@ async def state_apart(server: ServerUnderTest) -> None:
 
 @check("state.finished-stays", "probe")
 async def finished_stays(server: ServerUnderTest) -> None:
-    run = f"e{server.run[:30]}"
+    run = uuid.uuid4().hex
     async with server.session(run=run) as episode:
         await episode.call("give", {"reward": 1.0, "finished": True})
         expect.status(await episode.post("/ping"), 200)
@@ -231,7 +226,7 @@ async def call_longer_than_idle(server: ServerUnderTest) -> None:
 
 @check("expiry.gone", "probe", "slow")
 async def gone(server: ServerUnderTest) -> None:
-    run = f"x{server.run[:30]}"
+    run = uuid.uuid4().hex
     async with server.session(run=run) as episode:
         await episode.get("prompt")
         await asyncio.sleep(_surely(server))

@@ -2,11 +2,12 @@
 
 import asyncio
 import string
+import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, Run, check, in_session
+from ors.conformance.checks import Check, check, in_session
 from ors.conformance.http import RawAnswer
 from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
@@ -69,13 +70,13 @@ BAD_BODIES = (
 @check("http.wrong-type")
 async def wrong_type(server: ServerUnderTest) -> None:
     expect.status(await _num_tasks(server, {"split": 7}), 400)
-    body = {"split": await server.split(), "index": "first"}
+    body = {"split": server.split, "index": "first"}
     expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
 
 
 @check("http.detail-names-field")
 async def detail_names_field(server: ServerUnderTest) -> None:
-    body = {"split": await server.split(), "index": VALUE}
+    body = {"split": server.split, "index": VALUE}
     answer = await server.ask("POST", f"/{server.environment}/task", body)
     if VALUE.encode() in answer.body:
         raise Violation("the error repeats the value", answer.seen)
@@ -85,21 +86,17 @@ async def detail_names_field(server: ServerUnderTest) -> None:
 
 @check("http.unknown-keys")
 async def unknown_keys(server: ServerUnderTest) -> None:
-    split = await server.split()
-    path = f"/{server.environment}/num_tasks"
-    expect.status(await server.ask("POST", path, {"split": split, "no_such_key": 1}), 200)
-    sid = await server.new_sid()
-    answer = await server.ask("POST", "/create", {**server.task(), "no_such_key": 1}, sid=sid)
-    await server.ask("POST", "/delete", sid=sid)
-    expect.status(answer, 200)
+    body = {"split": server.split, "no_such_key": 1}
+    expect.status(await server.ask("POST", f"/{server.environment}/num_tasks", body), 200)
+    async with server.created({**server.task(), "no_such_key": 1}) as (_, answer):
+        expect.status(answer, 200)
 
 
 @check("http.content-type")
 async def content_type(server: ServerUnderTest) -> None:
-    split, path = await server.split(), f"/{server.environment}/num_tasks"
+    path, body = f"/{server.environment}/num_tasks", {"split": server.split}
     for kind in ("application/x-www-form-urlencoded", ""):
-        headers = {"Content-Type": kind}
-        expect.status(await server.ask("POST", path, {"split": split}, headers=headers), 200)
+        expect.status(await server.ask("POST", path, body, headers={"Content-Type": kind}), 200)
 
 
 @check("http.body-limit")
@@ -179,7 +176,7 @@ async def environment_case(server: ServerUnderTest) -> None:
     if name.upper() == name:
         raise NotTried("the environment's name has no letters")
     expect.status(await server.ask("GET", f"/{name.upper()}/tools"), 200)
-    answer = await server.ask("POST", f"/{name.upper()}/tasks", {"split": await server.split()})
+    answer = await server.ask("POST", f"/{name.upper()}/tasks", {"split": server.split})
     if answer.status == 200 and expect.mapping(answer, "env_name")["env_name"] != name:
         raise Violation("env_name is not in lower case", answer.seen)
 
@@ -197,7 +194,7 @@ async def version(server: ServerUnderTest) -> None:
         raise Violation("the version is not a string", answer.seen)
 
 
-PRINTABLE = "".join(c for c in string.ascii_letters + string.digits + string.punctuation)
+PRINTABLE = string.ascii_letters + string.digits + string.punctuation
 
 
 def _path(server: ServerUnderTest, name: str) -> str:
@@ -209,8 +206,7 @@ def _required(id: str, method: str, name: str, body: Mapping[str, Any] | None = 
         given = server.task() if name == "create" else body
         expect.status(await server.ask(method, _path(server, name), given), 400)
 
-    checked: Run = run
-    return check(id)(checked)
+    return check(id)(run)
 
 
 REQUIRED = (
@@ -226,7 +222,7 @@ REQUIRED = (
 
 @check("sid.not-needed")
 async def not_needed(server: ServerUnderTest) -> None:
-    name, split = server.environment, {"split": await server.split()}
+    name, split = server.environment, {"split": server.split}
     for method, path, body in (
         ("GET", "/health", None),
         ("GET", "/list_environments", None),
@@ -257,9 +253,7 @@ async def before_body(server: ServerUnderTest) -> None:
 
 @check("sid.any")
 async def any_id(server: ServerUnderTest) -> None:
-    for sid in (f"{PRINTABLE}{server.run}", (server.run * 8)[:256]):
-        answer = await server.ask("POST", "/create", server.task(), sid=sid)
-        alive = await server.ask("POST", "/ping", sid=sid)
-        await server.ask("POST", "/delete", sid=sid)
-        expect.value(answer, {"sid": sid})
-        expect.status(alive, 200)
+    for sid in (f"{PRINTABLE}{uuid.uuid4().hex}", (uuid.uuid4().hex * 8)[:256]):
+        async with server.created(server.task(), sid=sid) as (_, answer):
+            expect.value(answer, {"sid": sid})
+            expect.status(await server.ask("POST", "/ping", sid=sid), 200)

@@ -3,21 +3,17 @@
 import asyncio
 import base64
 import json
+import uuid
 from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check, in_session
-from ors.conformance.http import EventReader, RawAnswer
+from ors.conformance.http import read_events
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import EVENTS, CheckedSession, ServerUnderTest
 
 SETUP_SECONDS = 1.5
 SECRET = "s3cr3t-v4lu3"
-
-
-async def _sid(server: ServerUnderTest) -> str:
-    answer = await server.ask("POST", "/create_session")
-    return str(expect.mapping(answer, "sid")["sid"])
 
 
 @check("create-session.sid")
@@ -43,51 +39,30 @@ async def only_an_id(server: ServerUnderTest) -> None:
 @check("create-session.stream")
 async def stream(server: ServerUnderTest) -> None:
     answer = expect.status(await server.ask("POST", "/create_session", headers=EVENTS), 200)
-    reader = EventReader()
-    reader.feed(answer.body, 0)
-    if [event.name for event in reader.events] != ["task_id", "end"]:
+    events = read_events(answer.body).events
+    if [event.name for event in events] != ["task_id", "end"]:
         raise Violation("the events are not task_id and end", answer.seen)
-    given, end = reader.events
+    given, end = events
     expect.uuid_format(given.data, answer.seen)
-    if end.data != json.dumps({"sid": given.data}, separators=(",", ":")):
-        try:
-            same = json.loads(end.data) == {"sid": given.data}
-        except ValueError:
-            same = False
-        if not same:
-            raise Violation('the end event is not {"sid": <the same>}', answer.seen)
-
-
-async def _create(server: ServerUnderTest, body: Any) -> tuple[str, RawAnswer]:
-    sid = await server.new_sid()
-    return sid, await server.ask("POST", "/create", body, sid=sid)
-
-
-async def _refused(server: ServerUnderTest, body: Any, status: int) -> None:
-    sid, answer = await _create(server, body)
-    if answer.status == 200:
-        await server.ask("POST", "/delete", sid=sid)
-    expect.status(answer, status)
+    if json.loads(end.data) != {"sid": given.data}:
+        raise Violation('the end event is not {"sid": <the same>}', answer.seen)
 
 
 @check("create.task-spec")
 async def task_spec(server: ServerUnderTest) -> None:
-    sid, answer = await _create(server, server.task())
-    await server.ask("POST", "/delete", sid=sid)
-    expect.value(answer, {"sid": sid})
+    async with server.created(server.task()) as (sid, answer):
+        expect.value(answer, {"sid": sid})
 
 
 @check("create.split-index")
 async def split_index(server: ServerUnderTest) -> None:
     """The probe shows which task it got; other environments only have to open."""
-    body = {"env_name": server.environment, "split": await server.split(), "index": 0}
+    body = {"env_name": server.environment, "split": server.split, "index": 0}
     if server.on_probe:
         body["index"] = 3
-    sid, answer = await _create(server, body)
-    prompt = await server.ask("GET", f"/{server.environment}/prompt", sid=sid)
-    await server.ask("POST", "/delete", sid=sid)
-    expect.value(answer, {"sid": sid})
-    expect.status(prompt, 200)
+    async with server.created(body) as (sid, answer):
+        expect.value(answer, {"sid": sid})
+        prompt = expect.status(await server.ask("GET", f"/{server.environment}/prompt", sid=sid), 200)
     if server.on_probe and b"-3" not in prompt.body:
         raise Violation("this is not the task at that index", prompt.seen)
 
@@ -95,10 +70,9 @@ async def split_index(server: ServerUnderTest) -> None:
 @check("create.default-environment")
 async def default_environment(server: ServerUnderTest) -> None:
     splits = expect.array(await server.ask("GET", f"/{server.first}/splits"))
-    sid, answer = await _create(server, {"split": splits[0]["name"], "index": 0})
-    tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
-    await server.ask("POST", "/delete", sid=sid)
-    expect.status(answer, 200)
+    async with server.created({"split": splits[0]["name"], "index": 0}) as (sid, answer):
+        expect.status(answer, 200)
+        tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
     shared = expect.tools(await server.ask("GET", f"/{server.first}/tools"))
     if not expect.names(shared) <= expect.names(expect.tools(tools)):
         raise Violation("the session has another environment", tools.seen)
@@ -106,9 +80,10 @@ async def default_environment(server: ServerUnderTest) -> None:
 
 def _refuses(id: str, status: int, **body: Any) -> Check:
     async def run(server: ServerUnderTest) -> None:
-        known = {"split": await server.split(), "index": 0, **server.task()}
+        known = {"split": server.split, "index": 0, **server.task()}
         given = {key: known.get(key) if value is ... else value for key, value in body.items()}
-        await _refused(server, {"env_name": server.environment, **given}, status)
+        async with server.created({"env_name": server.environment, **given}) as (_, answer):
+            expect.status(answer, status)
 
     return check(id)(run)
 
@@ -204,7 +179,7 @@ async def setup_failed_call(episode: CheckedSession) -> None:
 
 @check("setup-failed.teardown", "probe")
 async def setup_failed_teardown(server: ServerUnderTest) -> None:
-    run = f"f{server.run[:30]}"
+    run = uuid.uuid4().hex
     async with server.session(setup_fails=True, run=run) as episode:
         await episode.get("prompt")
     await expect_notes(server, run, ["setup", "teardown"])
@@ -245,17 +220,15 @@ async def secrets_header(server: ServerUnderTest) -> None:
 @check("secrets.bad-header")
 async def secrets_bad_header(server: ServerUnderTest) -> None:
     for value in ("%%%", base64.b64encode(b'["key"]').decode()):
-        sid = await server.new_sid()
-        answer = await server.ask("POST", "/create", server.task(), sid=sid, headers={"X-Secrets": value})
-        await server.ask("POST", "/delete", sid=sid)
-        expect.status(answer, 400)
+        async with server.created(server.task(), headers={"X-Secrets": value}) as (_, answer):
+            expect.status(answer, 400)
 
 
 @check("secrets.hidden", "probe")
 async def secrets_hidden(server: ServerUnderTest) -> None:
     body = {**server.task(), "secrets": {"key": SECRET}}
-    sid, taken = await _create(server, body)
-    await server.ask("POST", "/delete", sid=sid)
+    async with server.created(body) as (_, taken):
+        pass
     given = (body, None) if taken.status == 200 else (server.task(), _header({"key": SECRET}))
     async with server.session(*given) as episode:
         stream = await episode.call("fail_with_secret", {"name": "key"})

@@ -22,7 +22,7 @@ _LINE = re.compile(rb"(event|data): |:|\Z")
 @in_session("format.events")
 async def events(episode: CheckedSession) -> None:
     given = await episode.some()
-    if given.unfinished or not given.events:
+    if given.parsed.unfinished or not given.events:
         raise Violation("the last event does not end with a blank line", given.seen)
     if any(event.name == "message" for event in given.events):
         raise Violation("an event without a type", given.seen)
@@ -65,7 +65,8 @@ async def end_of_body(episode: CheckedSession) -> None:
     for _ in range(TRIES):
         given = await episode.call("slow", {"seconds": 0.05})
         given.output()
-        if given.arrivals_after_last == 0 or given.ended - given.events[-1].at < TOGETHER_SECONDS:
+        (last, read), (ended, reads) = given.arrival(given.events[-1].end), given.ended
+        if reads == read or ended - last < TOGETHER_SECONDS:
             return
     raise Violation("the end of the body arrived later than the last event", given.seen)
 
