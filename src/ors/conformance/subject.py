@@ -167,6 +167,11 @@ class ServerUnderTest:
                 raise NotTried(f"no session: /create answered {answer.status} {answer.body[:200]!r}")
             yield CheckedSession(self, sid, str(given.get("env_name", self.first)))
 
+    async def deleted(self) -> "CheckedSession":
+        async with self.session() as episode:
+            await episode.get("prompt")
+        return episode
+
 
 @dataclass
 class CheckedSession:

@@ -76,12 +76,12 @@ class InspectorProxy:
                 await self._forward(request, path, receive, send)
             else:
                 handler, named = found
-                await _reply(send, await handler(self, *named.values(), request))
+                await reply(send, await handler(self, *named.values(), request))
         except TransportError as error:
             detail = {"detail": f"{self._url or 'The server'} does not answer: {error}"}
-            await _reply(send, Answer(502, json.dumps(detail).encode()))
+            await reply(send, Answer(502, json.dumps(detail).encode()))
         except ORSError as error:
-            await _reply(send, refusal(error))
+            await reply(send, refusal(error))
 
     def _check_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
@@ -163,7 +163,7 @@ async def _body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def _reply(send: Send, answered: Answer) -> None:
+async def reply(send: Send, answered: Answer) -> None:
     length = (b"content-length", b"%d" % len(answered.body))
     # The files of the page have a policy of their own.
     inert = [] if any(name == INERT[0][0] for name, _ in answered.headers.pairs) else INERT

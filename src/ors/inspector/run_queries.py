@@ -100,7 +100,7 @@ class Selection:
         return [entry for entry in entries if self._has(entry)]
 
     def apply(self, entries: Iterable[Entry]) -> list[Entry]:
-        found = (entry for entry in entries if _within(entry.score, self.reward) and self._has(entry))
+        found = self.with_any_reward(entry for entry in entries if _within(entry.score, self.reward))
         return self.sorting.apply(found, ORDERS[self.sorting.by])
 
     def _has(self, entry: Entry) -> bool:
@@ -146,35 +146,27 @@ def histogram(*series: Sequence[float], declared: tuple[float, float] | None = N
     The ranges cover what the environment has `declared`, also where there is no reward.
     """
     values = sorted({_rounded(value) for one in series for value in one})
-    edges = values
-    if len(values) > MOST_VALUES:
-        values = sorted({*values, *(declared or ())})
-        width = (values[-1] - values[0]) / RANGES
-        edges = [values[0] + n * width for n in range(RANGES)]
-    bars: list[dict[str, Any]] = [
-        {
-            "from": low,
-            "to": low if edges is values else high,
-            "least": None,
-            "most": None,
-            "counts": [0] * len(series),
-        }
-        for low, high in zip(edges, [*edges[1:], values[-1]] if values else [], strict=True)
-    ]
+    if len(values) <= MOST_VALUES:
+        starts, ends = values, values
+    else:
+        low, *_, high = sorted({*values, *(declared or ())})
+        starts = [low + n * (high - low) / RANGES for n in range(RANGES)]
+        ends = [*starts[1:], high]
+    within: list[list[list[float]]] = [[[] for _ in series] for _ in starts]
     for n, one in enumerate(series):
         for value in one:
-            _count(bars[bisect_right(edges, _rounded(value)) - 1], n, value)
-    return bars
+            within[bisect_right(starts, _rounded(value)) - 1][n].append(value)
+    return [_bar(*bar) for bar in zip(starts, ends, within, strict=True)]
 
 
 def _rounded(value: float) -> float:
     return float(f"{value:.9g}")  # sums such as 0.1 + 0.2 are no values of their own
 
 
-def _count(bar: dict[str, Any], series: int, value: float) -> None:
-    bar["counts"][series] += 1
-    bar["least"] = value if bar["least"] is None else min(bar["least"], value)
-    bar["most"] = value if bar["most"] is None else max(bar["most"], value)
+def _bar(start: float, end: float, series: Sequence[Sequence[float]]) -> dict[str, Any]:
+    values = [value for one in series for value in one]
+    least, most = min(values, default=None), max(values, default=None)
+    return {"from": start, "to": end, "least": least, "most": most, "counts": list(map(len, series))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,14 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from ors import __version__
-from ors.client import Response
 from ors.errors import BadRequest, MethodNotAllowed, NotFound, ORSError
+from ors.inspector.proxy import Message, Receive, Send, reply
 from ors.inspector.run_queries import (
     Selection,
     Side,
@@ -221,28 +220,28 @@ def _difference(every: Sequence[TaskPair], compared: Comparison | None) -> dict[
 
 
 class RunFolder:
-    """Transport that reads the runs below a folder. No server is behind it, and nothing is written."""
+    """ASGI application that shows the runs below a folder. No server is behind it, and nothing is written."""
 
     def __init__(self, folder: Path) -> None:
         self._runs = RunsApi(folder)
 
-    async def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope["method"], scope["path"], scope["query_string"], {}, b"")
         try:
-            return _Whole(await self._answer(method, path))
+            answered = await self._answer(request)
         except ORSError as error:
-            return _Whole(refusal(error))
+            answered = refusal(error)
+        await reply(send, answered)
 
-    async def _answer(self, method: str, target: str) -> Answer:
-        path, _, query = target.partition("?")
-        if method not in ("GET", "HEAD"):
+    async def _answer(self, request: Request) -> Answer:
+        if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowed("Runs are only shown here; use GET", allow="GET")
-        found = _TABLE.find(method, path)
+        found = _TABLE.find(request.method, request.path)
         if found is None:
             raise NotFound("There is no server here, only recorded runs")
-        return await found[0](self._runs, Request("GET", unquote(path), query.encode(), {}, b""))
-
-    async def close(self) -> None:
-        """There is nothing to close."""
+        return await found[0](self._runs, request)
 
 
 async def _health(runs: RunsApi, request: Request) -> Answer:
@@ -256,22 +255,3 @@ async def _about(runs: RunsApi, request: Request) -> Answer:
 _TABLE: RouteTable[Callable[[RunsApi, Request], Coming]] = RouteTable(
     [("GET", "/health", _health), ("GET", ABOUT, _about), *ROUTES]
 )
-
-
-class _Whole:
-    ended = True
-
-    def __init__(self, answered: Answer) -> None:
-        self.status = answered.status
-        self.headers = {name.decode(): value.decode("latin-1") for name, value in answered.headers.pairs}
-        self._body = answered.body
-
-    @property
-    def body(self) -> AsyncIterator[bytes]:
-        return self._parts()
-
-    async def _parts(self) -> AsyncIterator[bytes]:
-        yield self._body
-
-    def close(self) -> None:
-        """There is nothing to close."""

@@ -15,7 +15,6 @@ from ors.adapters import serve
 from ors.adapters.training import MostFailed
 from ors.adapters.trl import TRLEnvironments
 from ors.client import ORS, Options
-from ors.rollouts import Truncated
 from tests.support.outcome_cases import Case, check
 from tests.support.parameters import SUMS
 from tests.support.tiny_model import called, tiny_model, tiny_tokenizer
@@ -373,9 +372,10 @@ def test_an_episode_that_the_trainer_cuts_off_is_truncated(client: ORS, tmp_path
     environments = TRLEnvironments(client.environment("hunt"), reward="last", truncated_reward=0.0)
     made = environments()
     made.reset(split="train", index=3)
-    record = made._end([{"role": "tool", "content": "…"}])
-    assert isinstance(record.outcome, Truncated)
-    assert record.reward == 0.0
+    logged: dict[str, float] = {}
+    completion = [{"role": "tool", "content": "…"}]
+    assert environments.reward([made], [completion], log_metric=logged.__setitem__) == [0.0]
+    assert logged["ors/truncated"] == 1.0
 
 
 def test_instructions_are_the_system_message_of_every_row(client: ORS) -> None:
@@ -385,12 +385,13 @@ def test_instructions_are_the_system_message_of_every_row(client: ORS) -> None:
 
 
 def test_images_are_content_blocks(client: ORS) -> None:
-    made: Any = TRLEnvironments(client.environment("hunt"), reward="last")()
+    environments = TRLEnvironments(client.environment("hunt"), reward="last")
+    made: Any = environments()
     made.reset(split="train", index=0)
     text, image = made.look()
     assert text == {"type": "text", "text": "A pixel:"}
     assert image["image"].getpixel((0, 0)) == (255, 0, 0)
-    made._end([])
+    environments.reward([made], [[]])
 
 
 def test_the_schema_of_a_tool_survives(client: ORS) -> None:

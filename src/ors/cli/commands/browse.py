@@ -124,9 +124,5 @@ def view(folder: Path, port: int, opening: bool) -> None:
     folder and writes nothing. The page works only at the printed address, which contains a token. Runs that
     are still being recorded are updated live.
     """
-    serve_page(
-        InspectorProxy(str(folder.resolve()), RunFolder(folder), command="ors view"),
-        str(folder),
-        port,
-        opening,
-    )
+    app = InspectorProxy(str(folder.resolve()), ASGITransport(RunFolder(folder)), command="ors view")
+    serve_page(app, str(folder), port, opening)

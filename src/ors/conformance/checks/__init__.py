@@ -7,6 +7,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Literal
 
+from ors.conformance import expect
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 Run = Callable[[ServerUnderTest], Awaitable[None]]
@@ -14,6 +15,7 @@ RunInSession = Callable[[CheckedSession], Awaitable[None]]
 
 Need = Literal["probe", "probe_indexed", "several", "single", "slow"]
 
+UNKNOWN = "no-such-session"
 MODULES = ("messages", "discovery", "opening", "ending", "calls", "running", "streams")
 OBSTACLES: dict[Need, str] = {
     "slow": "slow",
@@ -61,6 +63,27 @@ def in_session(id: str, *needs: Need, **task: Any) -> Callable[[RunInSession], C
         return Check(id, opened, needs)
 
     return checked
+
+
+def answers(
+    id: str,
+    status: int,
+    method: str,
+    path: str,
+    *bodies: Any,
+    session: Literal["unknown", "deleted"] | None = None,
+) -> Check:
+    """The check that a request gets this status, with each of the bodies.
+
+    `path` is formatted with the server: "/{0.environment}/prompt".
+    """
+
+    async def run(server: ServerUnderTest) -> None:
+        sid = (await server.deleted()).sid if session == "deleted" else session and UNKNOWN
+        for body in bodies or (None,):
+            expect.status(await server.ask(method, path.format(server), body, sid=sid), status)
+
+    return check(id)(run)
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check
+from ors.conformance.checks import Check, answers, check
 from ors.conformance.http import RawAnswer
 from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import ServerUnderTest
@@ -140,19 +140,17 @@ async def tasks_shape(server: ServerUnderTest) -> None:
         raise Violation("`env_name` is not the environment's name", answer.seen)
 
 
-def _bad_split(id: str, name: str, **body: Any) -> Check:
-    async def run(server: ServerUnderTest) -> None:
-        path = f"/{server.environment}/{name}"
-        expect.status(await server.ask("POST", path, {"split": NO_SPLIT, **body}), 400)
-
-    return check(id)(run)
-
-
 BAD_SPLIT = (
-    _bad_split("tasks.bad-split", "tasks"),
-    _bad_split("num-tasks.bad-split", "num_tasks"),
-    _bad_split("task.bad-split", "task", index=0),
-    _bad_split("range.bad-split", "task_range", start=0, stop=1),
+    answers("tasks.bad-split", 400, "POST", "/{0.environment}/tasks", {"split": NO_SPLIT}),
+    answers("num-tasks.bad-split", 400, "POST", "/{0.environment}/num_tasks", {"split": NO_SPLIT}),
+    answers("task.bad-split", 400, "POST", "/{0.environment}/task", {"split": NO_SPLIT, "index": 0}),
+    answers(
+        "range.bad-split",
+        400,
+        "POST",
+        "/{0.environment}/task_range",
+        {"split": NO_SPLIT, "start": 0, "stop": 1},
+    ),
 )
 
 

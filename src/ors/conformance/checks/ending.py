@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check, in_session
+from ors.conformance.checks import UNKNOWN, answers, check, in_session
 from ors.conformance.checks.opening import expect_notes
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
-UNKNOWN = "no-such-session"
 CALL: dict[str, Any] = {"name": "no_such_tool", "input": {}}
 
 
@@ -20,36 +19,15 @@ async def ping(episode: CheckedSession) -> None:
     expect.value(await episode.post("/ping"), {"status": "ok"})
 
 
-@check("ping.unknown")
-async def ping_unknown(server: ServerUnderTest) -> None:
-    expect.status(await server.ask("POST", "/ping", sid=UNKNOWN), 404)
-
-
-async def _deleted(server: ServerUnderTest) -> CheckedSession:
-    async with server.session() as episode:
-        await episode.get("prompt")
-    return episode
-
-
-@check("ping.gone")
-async def ping_gone(server: ServerUnderTest) -> None:
-    expect.status(await (await _deleted(server)).post("/ping"), 410)
-
-
 @in_session("delete.ok")
 async def delete(episode: CheckedSession) -> None:
     expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
-@check("delete.unknown")
-async def delete_unknown(server: ServerUnderTest) -> None:
-    expect.status(await server.ask("POST", "/delete", sid=UNKNOWN), 404)
-
-
 @check("delete.twice")
 async def delete_twice(server: ServerUnderTest) -> None:
     """The client may have missed the first answer."""
-    episode = await _deleted(server)
+    episode = await server.deleted()
     expect.value(await episode.post("/delete"), {"sid": episode.sid})
 
 
@@ -106,7 +84,7 @@ async def hanging_teardown(server: ServerUnderTest) -> None:
 
 @check("delete-session.ok")
 async def delete_session(server: ServerUnderTest) -> None:
-    episode = await _deleted(server)
+    episode = await server.deleted()
     expect.value(await episode.post("/delete_session"), {"sid": episode.sid})
 
 
@@ -122,29 +100,22 @@ async def delete_session_deletes_nothing(episode: CheckedSession) -> None:
     expect.status(await episode.get("prompt"), 200)
 
 
-def _absent(id: str, method: str, name: str, deleted: bool) -> Check:
-    async def run(server: ServerUnderTest) -> None:
-        sid = (await _deleted(server)).sid if deleted else UNKNOWN
-        body = CALL if name == "call" else None
-        answer = await server.ask(method, f"/{server.environment}/{name}", body, sid=sid)
-        expect.status(answer, 410 if deleted else 404)
-
-    return check(id)(run)
-
-
 ABSENT = (
-    _absent("gone.prompt", "GET", "prompt", deleted=True),
-    _absent("gone.task-tools", "GET", "task_tools", deleted=True),
-    _absent("gone.call", "POST", "call", deleted=True),
-    _absent("unknown.prompt", "GET", "prompt", deleted=False),
-    _absent("unknown.task-tools", "GET", "task_tools", deleted=False),
-    _absent("unknown.call", "POST", "call", deleted=False),
+    answers("ping.unknown", 404, "POST", "/ping", session="unknown"),
+    answers("ping.gone", 410, "POST", "/ping", session="deleted"),
+    answers("delete.unknown", 404, "POST", "/delete", session="unknown"),
+    answers("gone.prompt", 410, "GET", "/{0.environment}/prompt", session="deleted"),
+    answers("gone.task-tools", 410, "GET", "/{0.environment}/task_tools", session="deleted"),
+    answers("gone.call", 410, "POST", "/{0.environment}/call", CALL, session="deleted"),
+    answers("unknown.prompt", 404, "GET", "/{0.environment}/prompt", session="unknown"),
+    answers("unknown.task-tools", 404, "GET", "/{0.environment}/task_tools", session="unknown"),
+    answers("unknown.call", 404, "POST", "/{0.environment}/call", CALL, session="unknown"),
 )
 
 
 @check("gone.create-again")
 async def create_again(server: ServerUnderTest) -> None:
-    episode = await _deleted(server)
+    episode = await server.deleted()
     async with server.created(server.task(), sid=episode.sid) as (_, answer):
         expect.status(answer, 200)
         expect.status(await episode.get("prompt"), 200)

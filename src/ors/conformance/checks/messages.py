@@ -3,17 +3,16 @@
 import asyncio
 import string
 import uuid
-from collections.abc import Mapping
-from typing import Any
 
 from ors.conformance import expect
-from ors.conformance.checks import Check, check, in_session
+from ors.conformance.checks import answers, check, in_session
 from ors.conformance.http import RawAnswer
 from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
 MANY_BYTES = 64 * 2**30
 UNKNOWN = "no-such-environment"
+NUM_TASKS = "/{0.first}/num_tasks"
 VALUE = "s3cr3t-v4lu3"
 
 
@@ -51,19 +50,11 @@ async def _num_tasks(server: ServerUnderTest, body: object) -> RawAnswer:
     return await server.ask("POST", f"/{server.first}/num_tasks", body)
 
 
-def _bad_body(id: str, *bodies: object) -> Check:
-    async def run(server: ServerUnderTest) -> None:
-        for body in bodies:
-            expect.status(await _num_tasks(server, body), 400)
-
-    return check(id)(run)
-
-
 BAD_BODIES = (
-    _bad_body("http.bad-json", b'{"split": "tr'),
-    _bad_body("http.missing-field", {}),
-    _bad_body("http.empty-body", b""),
-    _bad_body("http.not-an-object", b'["train"]', b'"train"', b"null"),
+    answers("http.bad-json", 400, "POST", NUM_TASKS, b'{"split": "tr'),
+    answers("http.missing-field", 400, "POST", NUM_TASKS, {}),
+    answers("http.empty-body", 400, "POST", NUM_TASKS, b""),
+    answers("http.not-an-object", 400, "POST", NUM_TASKS, b'["train"]', b'"train"', b"null"),
 )
 
 
@@ -197,26 +188,18 @@ async def version(server: ServerUnderTest) -> None:
 PRINTABLE = string.ascii_letters + string.digits + string.punctuation
 
 
-def _path(server: ServerUnderTest, name: str) -> str:
-    return f"/{server.environment}/{name}" if name in ("prompt", "task_tools", "call") else f"/{name}"
-
-
-def _required(id: str, method: str, name: str, body: Mapping[str, Any] | None = None) -> Check:
-    async def run(server: ServerUnderTest) -> None:
-        given = server.task() if name == "create" else body
-        expect.status(await server.ask(method, _path(server, name), given), 400)
-
-    return check(id)(run)
+@check("sid.create")
+async def create_without_sid(server: ServerUnderTest) -> None:
+    expect.status(await server.ask("POST", "/create", server.task()), 400)
 
 
 REQUIRED = (
-    _required("sid.create", "POST", "create"),
-    _required("sid.ping", "POST", "ping"),
-    _required("sid.delete", "POST", "delete"),
-    _required("sid.delete-session", "POST", "delete_session"),
-    _required("sid.prompt", "GET", "prompt"),
-    _required("sid.task-tools", "GET", "task_tools"),
-    _required("sid.call", "POST", "call", {"name": "echo", "input": {}}),
+    answers("sid.ping", 400, "POST", "/ping"),
+    answers("sid.delete", 400, "POST", "/delete"),
+    answers("sid.delete-session", 400, "POST", "/delete_session"),
+    answers("sid.prompt", 400, "GET", "/{0.environment}/prompt"),
+    answers("sid.task-tools", 400, "GET", "/{0.environment}/task_tools"),
+    answers("sid.call", 400, "POST", "/{0.environment}/call", {"name": "echo", "input": {}}),
 )
 
 
