@@ -169,10 +169,10 @@ class ClaudeCodeToolset(CLIToolset):
         return await super().grep(pattern, path, glob)
 
 
-class CodexToolset(ClaudeCodeToolset):
+class CodexToolset(CLIToolset):
     """The one tool of Codex, in the sandbox."""
 
-    glob = grep = read = write = edit = todo_write = None  # type: ignore[assignment]
+    glob = grep = ls = read = write = edit = multi_edit = todo_write = None  # type: ignore[assignment]
 
     @classmethod
     def name(cls) -> str:
@@ -183,7 +183,7 @@ class CodexToolset(ClaudeCodeToolset):
         self, command: str, description: str = "", timeout: float | None = None
     ) -> ToolOutput:
         """Runs a shell command in the sandbox; `description` says what it is for."""
-        return await super().bash(command, description, timeout)
+        return await super().bash(command, timeout)
 
 
 class WebToolset(Toolset):

@@ -224,7 +224,7 @@ def posted(url: str, method: str, **params: Any) -> Any:
         return json.load(answer)["result"]
 
 
-@pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini", "opencode", "cursor"])
+@pytest.mark.parametrize("agent", ["claude-code", "codex", "gemini", "opencode", "cursor", "other"])
 def test_an_agent_gets_a_url_and_its_settings(tmp_path: Path, agent: str) -> None:
     outcome = tmp_path / "outcome.json"
     with running("mcp", HUNT, "--for", agent, "--outcome", str(outcome)) as host:
@@ -265,4 +265,7 @@ def test_nothing_but_the_address_of_an_episode_answers() -> None:
 
 
 def test_an_unknown_agent_is_refused() -> None:
-    assert "'claude-code', 'codex', 'gemini', 'opencode', 'cursor'" in refused("mcp", HUNT, "--for", "vi").err
+    assert (
+        "'claude-code', 'codex', 'gemini', 'opencode', 'cursor', 'other'"
+        in refused("mcp", HUNT, "--for", "vi").err
+    )

@@ -29,7 +29,7 @@ from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0
 """How long the last answers may take when everything ends: agents kill what does not."""
-STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Agents end a server by any of these, and do not close its standard input."""
 LONG = ("messages", "tools", "task")
 """Keys of a record that the line on standard error leaves out."""
@@ -48,7 +48,7 @@ Answers = SimpleQueue[bytes | None]
 @WHERE
 @click.option(
     "--for", "agent", type=click.Choice(tuple(SNIPPETS)),
-    help="Listen on loopback instead of standard input, and print the URL and this agent's settings for it.",
+    help="Listen on loopback instead of standard input, and print the URL and the settings for this agent.",
 )  # fmt: skip
 @click.option(
     "--outcome", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -74,18 +74,18 @@ def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> No
             url = stack.enter_context(served(where, ORS_API_KEYS=key))
         greet(url, key)
         given["secret"] = completed_secrets(url, key, given["env"], dict(given["secret"]), local=local)
-        record = asyncio.run(_hosted(url, agent, outcome, **given))
-    if isinstance(record.outcome, Failed):
-        raise Unreachable(f"The episode failed ({record.outcome.who}): {record.outcome.message}")
+        asyncio.run(_hosted(url, agent, outcome, **given))
 
 
-async def _hosted(url: str, agent: str | None, outcome: Path | None, **given: Any) -> EpisodeRecord:
+async def _hosted(url: str, agent: str | None, outcome: Path | None, **given: Any) -> None:
     async with AsyncORS(url, given["api_key"]) as client:
         env = client.environment(known_name(await client.list_environments(), given["env"]))
         task = TaskRef(env.name, spec=given["task"])
         if given["task"] is None:
             task = TaskRef(env.name, given["split"] or (await env.list_splits())[0], given["index"])
-        return await _Host(session_for(env, task, given["secret"]), agent, outcome).run()
+        record = await _Host(session_for(env, task, given["secret"]), agent, outcome).run()
+    if isinstance(record.outcome, Failed):
+        raise Unreachable(f"The episode failed ({record.outcome.who}): {record.outcome.message}")
 
 
 class _Host:
@@ -103,10 +103,9 @@ class _Host:
     async def run(self) -> EpisodeRecord:
         """Plays while the client is served; returns the record, which is written by then."""
         playing = asyncio.ensure_future(self._play())
-        for number in (getattr(signal, name, None) for name in STOPPING):
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-                with suppress(NotImplementedError):  # Windows
-                    asyncio.get_running_loop().add_signal_handler(number, self._over.set)
+        for number in STOPPING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         async with self._pipes() if self._agent is None else self._listening(self._agent):
             await self._over.wait()
             # At once: agents kill what does not end. A call that runs does not count.

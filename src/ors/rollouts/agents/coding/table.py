@@ -193,5 +193,6 @@ SNIPPETS: Mapping[str, tuple[str, JSON]] = {
     **{name.removesuffix("-cli"): (f"~/{row.file}", row.server) for name, row in CODING.items()},
     "claude-code": (".mcp.json", CODING["claude-code"].server),
     "cursor": (".cursor/mcp.json", {"mcpServers": {"ors": {"url": "{url}"}}}),
+    "other": (".mcp.json", CODING["claude-code"].server),  # as most take it
 }
 """Where a user's agent looks for MCP servers, and what stands there."""
