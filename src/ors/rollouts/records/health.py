@@ -17,7 +17,7 @@ from ors.rollouts.episodes.outcome import Failed, Party, Refused, Scored, Trunca
 from ors.rollouts.records.reader import Entry
 from ors.rollouts.records.statistics import counted, incomplete_beta, mean_of, percentile, two_sided
 
-ALPHA = 0.001
+ALPHA = 0.005
 SHARE = 0.05
 """Smaller shares of episodes that hit a limit, or have no reward, are no finding."""
 DOMINATING = 0.95
@@ -294,7 +294,7 @@ def _short(scored: Sequence[Entry]) -> Found:
             tries, later_tries = tries + min(calls, first), later_tries + max(0, min(calls, half) - first)
             later += won and first < calls <= half
             early += [entry] if won and 0 < calls <= first else []
-    rate = min(1.0, (later + 1 + sqrt(later + 1)) / (later_tries + 1))
+    rate = (later + 1) / (later_tries + 1)
     if len(early) > 2 and at_least(len(early), tries, rate) < ALPHA:
         most = counted(max(each.actions.calls for each in early), "call")
         usual = percentile(every, 0.75)
