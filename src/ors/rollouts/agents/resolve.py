@@ -1,11 +1,10 @@
 """Resolves the name of an agent."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from ors.providers import MODEL_NAMES
@@ -37,100 +36,84 @@ def resolve(name: str, **options: Any) -> Agent:
     Raises:
         ValueError: there is no such agent, or it has no such option.
     """
-    kind, colon, rest = name.partition(":")
-    if not colon and kind in _PLAIN:
-        return _made(name, _PLAIN[kind], _parameters(_PLAIN[kind]), options)
-    if kind in (*MODEL_NAMES, *CODING, "replay") and not rest:
+    kind, _, rest = name.partition(":")
+    if kind in _PLAIN and kind == name:
+        return _made(name, _PLAIN[kind], options)
+    if kind not in (*MODEL_NAMES, *CODING, "replay"):
+        return _imported(name, options)
+    if not rest:
         raise ValueError(
             f"{kind} needs a name after a colon: {kind}:{'RUN' if kind == 'replay' else 'MODEL'}"
         )
     if kind in MODEL_NAMES:
-        made = options | {"provider": kind, "model": rest}
-        return _made(name, ModelAgent, ("provider", "model", *_MODEL_OPTIONS), made)
+        known = ("provider", "model", *_MODEL_OPTIONS)
+        return _made(name, ModelAgent, options | {"provider": kind, "model": rest}, known)
     if kind in CODING:
         from ors.rollouts.agents.coding.agent import CodingAgent  # late: it brings a web server
 
-        return _made(name, CodingAgent, _parameters(CodingAgent), options | {"name": kind, "model": rest})
-    if kind == "replay":
-        return _made(name, _replay, _parameters(_replay), options | {"run": rest})
-    if colon and rest and kind not in _PLAIN and _importable(kind):
-        return _imported(name, **options)
-    raise ValueError(f"Unknown agent {name!r}.{_suggestion(kind, colon + rest)}")
+        return _made(name, CodingAgent, options | {"name": kind, "model": rest})
+    return _made(name, _replay, options | {"run": rest})
 
 
 def _replay(run: str, read_run: Callable[[str], Iterable[EpisodeRecord]]) -> Agent:
     return ReplayAgent(read_run(run))
 
 
-def _made(name: str, make: Callable[..., Agent], known: Iterable[str], options: dict[str, Any]) -> Agent:
-    known = tuple(known)
+def _made(
+    name: str, make: Callable[..., Agent], options: dict[str, Any], known: Collection[str] = ()
+) -> Agent:
+    signature = inspect.signature(make)
+    known = known or signature.parameters
     for option in options:
         if option not in known:
-            near = get_close_matches(option, known, 1)
-            raise ValueError(
-                f"{name} has no option {option!r}." + (f" Did you mean {near[0]}?" if near else "")
-            )
+            near = [f" Did you mean {each}?" for each in get_close_matches(option, known, 1)]
+            raise ValueError(f"{name} has no option {option!r}.{''.join(near)}")
     try:
-        inspect.signature(make).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
         raise ValueError(f"{name}: {error}") from None
     return make(**options)
 
 
-def _parameters(make: Callable[..., Agent]) -> tuple[str, ...]:
-    return tuple(inspect.signature(make).parameters)
-
-
-def _importable(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except (ModuleNotFoundError, ValueError):
-        return False
-    except Exception:
-        return True  # code of the user, which raises again when it is imported
-
-
-def _imported(place: str, **options: Any) -> Agent:
+def _imported(name: str, options: dict[str, Any]) -> Agent:
     """The agent at `module:object`: an agent, or a class or function that makes one from `options`."""
-    found = _found(place)
+    found = _found(name)
     if not isinstance(found, type) and hasattr(found, "reply"):
         if options:
-            raise ValueError(f"{place} is an agent already, so it takes no options: {', '.join(options)}")
-        made = found
+            raise ValueError(f"{name} is an agent already, so it takes no options: {', '.join(options)}")
     elif callable(found):
         try:
-            made = found(**options)
+            found = found(**options)
         except Exception as error:
-            raise ValueError(f"{place} cannot be created: {type(error).__name__}: {error}") from error
-    else:
-        made = None
-    if not callable(getattr(made, "reply", None)):
-        raise ValueError(f"{place} is not an agent: it needs a method `async def reply(conversation, tools)`")
-    agent: Agent = made
+            raise ValueError(f"{name} cannot be created: {type(error).__name__}: {error}") from error
+    if not callable(getattr(found, "reply", None)):
+        raise ValueError(f"{name} is not an agent: it needs a method `async def reply(conversation, tools)`")
+    agent: Agent = found
     return agent
 
 
-def _found(place: str) -> Any:
-    module, _, name = place.partition(":")
+def _found(name: str) -> Any:
+    module, _, path = name.partition(":")
+    if not path or module in _PLAIN:
+        raise ValueError(f"Unknown agent {name!r}.{_suggestion(name)}")
     try:
         found: Any = import_module(module)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise ValueError(f"Unknown agent {name!r}.{_suggestion(name)}") from None
         raise ValueError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
-    for step in name.split("."):
+    for step in path.split("."):
         if not hasattr(found, step):
-            raise ValueError(f"{module} has no {name}")
+            raise ValueError(f"{module} has no {path}")
         found = getattr(found, step)
     return found
 
 
-def _suggestion(kind: str, rest: str) -> str:
-    named = (*_PLAIN, *MODEL_NAMES, *CODING, "replay")
-    near = get_close_matches(kind, named, 1)
-    if near:
-        given = "" if near[0] in _PLAIN else rest or ":NAME"
-        return f" Did you mean {near[0]}{given}?"
+def _suggestion(name: str) -> str:
+    kind, colon, rest = name.partition(":")
+    named = [f"{each}:MODEL" for each in (*MODEL_NAMES, *CODING)]
+    if near := get_close_matches(kind, (*_PLAIN, *MODEL_NAMES, *CODING, "replay"), 1):
+        return f" Did you mean {near[0]}{'' if near[0] in _PLAIN else colon + rest or ':NAME'}?"
     missing = f" There is no module {kind!r} either." if rest else ""
-    providers = ", ".join(f"{provider}:MODEL" for provider in (*MODEL_NAMES, *CODING))
-    return (
-        f"{missing} Use {', '.join(_PLAIN)}, replay:RUN, {providers}, or module:object for one of your own."
-    )
+    known = ", ".join((*_PLAIN, "replay:RUN", *named))
+    return f"{missing} Use {known}, or module:object for one of your own."
