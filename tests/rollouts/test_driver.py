@@ -24,7 +24,7 @@ from ors.rollouts import (
     episode_key,
     rollouts,
 )
-from ors.rollouts.episodes.task import GivenTask
+from ors.rollouts.episodes.episode import GivenTask
 from ors.types import JSONObject, ToolSpec
 from tests.support.raw_http import Raw
 from tests.support.scripted_agents import WIN, Script, Thinker, call, calls, reward

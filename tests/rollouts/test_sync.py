@@ -11,7 +11,7 @@ import pytest
 from ors import Server
 from ors.client import ORS, Task
 from ors.rollouts import AgentMessage, Failed, Scored, Unscored, play_sync, rollouts_sync
-from ors.rollouts.episodes.task import GivenTask
+from ors.rollouts.episodes.episode import GivenTask
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw

@@ -10,13 +10,23 @@ from ors.providers.messages import (
     UserMessage,
 )
 from ors.rollouts.driver import Rollouts, rollouts
-from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, RunningEpisode, TaskRef
+from ors.rollouts.episodes.episode import (
+    Agent,
+    Conversation,
+    EpisodeKey,
+    EpisodeRecord,
+    RunningEpisode,
+    TaskKey,
+    TaskRef,
+    episode_key,
+    task_hash,
+    task_key,
+)
 from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
 from ors.rollouts.episodes.stepped import SteppedEpisode
-from ors.rollouts.episodes.task import EpisodeKey, TaskKey, episode_key, task_hash, task_key
-from ors.rollouts.regrading import Transcript
+from ors.rollouts.regression import Transcript
 from ors.rollouts.samplers import TaskSampler
 from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 

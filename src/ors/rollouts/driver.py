@@ -20,11 +20,21 @@ from typing import Any, Unpack
 from ors.client import AsyncEnvironment
 from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
-from ors.rollouts.episodes.episode import Agent, EpisodeRecord, RunningEpisode, TaskRef
+from ors.rollouts.episodes.episode import (
+    Agent,
+    EpisodeKey,
+    EpisodeRecord,
+    GivenTask,
+    RunningEpisode,
+    TaskRef,
+    episode_key,
+    listed,
+    session_for,
+    task_ref,
+)
 from ors.rollouts.episodes.outcome import Failed, worth_retrying
 from ors.rollouts.episodes.played import CallbackFailed, PlayedEpisode
 from ors.rollouts.episodes.rules import PlayArguments, Rules
-from ors.rollouts.episodes.task import EpisodeKey, GivenTask, episode_key, listed, session_for, task_ref
 
 LISTED_SECONDS = 5.0
 """How long the record of an episode that has ended waits for its task."""

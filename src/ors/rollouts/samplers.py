@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from ors.client import Task
-from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import EpisodeRecord, GivenTask, TaskRef, task_hash, task_key
 from ors.rollouts.episodes.outcome import Failed
-from ors.rollouts.episodes.task import GivenTask, task_hash, task_key
 
 Weights = Literal["uniform", "variance"]
 _SLOWEST_CHANGE = 0.05

@@ -8,11 +8,10 @@ from typing import Unpack
 from ors.client import Environment, Session
 from ors.providers.messages import AgentMessage, Message
 from ors.rollouts.driver import rollouts
-from ors.rollouts.episodes.episode import Agent, EpisodeRecord
+from ors.rollouts.episodes.episode import Agent, EpisodeRecord, GivenTask
 from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments
 from ors.rollouts.episodes.stepped import SteppedEpisode
-from ors.rollouts.episodes.task import GivenTask
 from ors.types import ToolSpec
 
 

@@ -23,8 +23,7 @@ from ors.rollouts import (
     UserMessage,
 )
 from ors.rollouts.records import ExportFormat, RunInfo, RunWriter, export_run, read_run
-from ors.rollouts.records.exports.atif import atif_trajectory
-from ors.rollouts.records.exports.openai import NOT_RUN, openai_example
+from ors.rollouts.records.exports import NOT_RUN, atif_trajectory, openai_example
 from ors.types import ImageBlock, TextBlock, ToolSpec
 from tests.support.episode_records import LOST, RECORDS, episode
 from tests.support.recorded_runs import tear

@@ -23,8 +23,8 @@ from ors.client import AsyncORS, AsyncSession
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskRef
 from ors.rollouts.agents.coding.seat import OVER, MCPListener, Seat
 from ors.rollouts.agents.coding.table import SNIPPETS, written
+from ors.rollouts.episodes.episode import session_for
 from ors.rollouts.episodes.played import PlayedEpisode
-from ors.rollouts.episodes.task import session_for
 from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0

@@ -27,11 +27,11 @@ from ors.cli.targets.resolve import as_url, environments, roots
 from ors.cli.targets.variants import words
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
+from ors.rollouts.episodes.episode import mask_secrets
 from ors.rollouts.episodes.rules import ReductionName
-from ors.rollouts.episodes.task import mask_secrets
 from ors.rollouts.records import Entry, Run, RunError, RunInfo, RunWriter, read_run
 from ors.rollouts.records.statistics import counted, mean_of
-from ors.rollouts.regrading import Grader, graded, has_grade, played_again
+from ors.rollouts.regression import Grader, graded, has_grade, played_again
 
 MOST_LISTED = 10
 

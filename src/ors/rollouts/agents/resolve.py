@@ -9,10 +9,9 @@ from typing import Any
 
 from ors.providers import MODEL_NAMES
 from ors.providers.base import ModelOptions
+from ors.rollouts.agents.builtin import GoldAgent, ModelAgent, NoopAgent, RandomAgent, ReplayAgent
 from ors.rollouts.agents.coding.table import CODING
 from ors.rollouts.agents.human import HumanAgent
-from ors.rollouts.agents.model import ModelAgent
-from ors.rollouts.agents.plain import GoldAgent, NoopAgent, RandomAgent, ReplayAgent
 from ors.rollouts.episodes.episode import Agent, EpisodeRecord
 
 _PLAIN: dict[str, Callable[..., Agent]] = {

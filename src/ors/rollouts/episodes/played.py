@@ -24,7 +24,7 @@ from ors.providers.messages import (
     UserMessage,
     text_blocks,
 )
-from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, RunningEpisode
+from ors.rollouts.episodes.episode import Agent, Conversation, EpisodeRecord, RunningEpisode, mask_of, task_of
 from ors.rollouts.episodes.outcome import (
     CANCELLED,
     Failed,
@@ -38,7 +38,6 @@ from ors.rollouts.episodes.outcome import (
     session_failed,
 )
 from ors.rollouts.episodes.rules import PlayArguments, Rules
-from ors.rollouts.episodes.task import mask_of, task_of
 from ors.types import ToolOutput, ToolSpec
 
 _HURRY_SECONDS = 0.8

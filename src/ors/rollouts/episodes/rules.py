@@ -8,9 +8,9 @@ from typing import Any, Literal, Required, TypedDict, get_args
 
 from ors._rewards import MOST_COMPONENTS
 from ors.providers.messages import Message, ToolMessage, Usage
+from ors.rollouts.episodes.episode import EpisodeKey
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Truncated
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.episodes.task import EpisodeKey
 
 ReductionName = Literal["last", "sum", "max"]
 Reduction = ReductionName | Callable[[Sequence[float]], float]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import fsum, hypot, sqrt
 from typing import Literal
 
-from ors.rollouts.episodes.task import TaskKey
+from ors.rollouts.episodes.episode import TaskKey
 from ors.rollouts.records.reader import Entry
 from ors.rollouts.records.statistics import (
     CONFIDENCE,

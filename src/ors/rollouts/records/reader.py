@@ -11,10 +11,9 @@ from typing import Any, BinaryIO
 
 from ors._json import loads
 from ors.providers.messages import Usage
-from ors.rollouts.episodes.episode import EpisodeRecord, TaskRef
+from ors.rollouts.episodes.episode import EpisodeRecord, TaskKey, TaskRef, task_key
 from ors.rollouts.episodes.outcome import Failed, Outcome, Party
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
-from ors.rollouts.episodes.task import TaskKey, task_key
 from ors.rollouts.records.files import Blobs, NewerSchema, RunError, open_file
 from ors.rollouts.records.info import FILE, read_info
 from ors.rollouts.records.line import (

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from ors._rewards import MOST_COMPONENTS
 from ors.providers.messages import Usage
+from ors.rollouts.episodes.episode import TaskKey
 from ors.rollouts.episodes.outcome import Failed, Truncated
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
-from ors.rollouts.episodes.task import TaskKey
 from ors.rollouts.records.reader import Entry
 
 CONFIDENCE = 0.95
