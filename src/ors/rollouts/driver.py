@@ -72,57 +72,11 @@ def rollouts(
         raise ValueError("samples, concurrency and model_requests must be at least 1, and retries at least 0")
     slots = None if model_requests is None else asyncio.Semaphore(model_requests)
     told = (on_begin, on_turn, on_end)
-    player = _Player(env, agent, Rules(**arguments), retries, slots, secrets, keep_tasks, *told)
-    return Rollouts(_Crew(player, concurrency, _episodes(env, tasks, samples, skip)))
-
-
-@dataclass
-class _Player:
-    """Plays episodes, with retries."""
-
-    env: AsyncEnvironment
-    agent: Agent
-    rules: Rules
-    retries: int
-    model_slots: asyncio.Semaphore | None
-    secrets: Mapping[str, str] | None
-    keep_tasks: bool
-    on_begin: Callable[[RunningEpisode], object] | None
-    on_turn: Callable[[RunningEpisode], object] | None
-    on_end: Callable[[EpisodeRecord], object] | None
-    playing: dict[str, PlayedEpisode] = field(default_factory=dict)
-    """The episodes that run, by their ids."""
-
-    async def play(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays one episode; meanwhile, asks for its task if that is kept."""
-        if not self.keep_tasks:
-            return await self._played(task, sample)
-        asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
-        try:
-            record = await self._played(task, sample)
-            await asyncio.wait([asked], timeout=LISTED_SECONDS)
-            return replace(record, task=asked.result()) if asked.done() else record
-        finally:
-            asked.cancel()
-
-    async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        return await with_retries(lambda: self._attempt(task, sample), self.retries)
-
-    async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        session = session_for(self.env, task, self.secrets)
-        episode = PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots, self.on_turn)
-        self.playing[episode.id] = episode
-        try:
-            if self.on_begin is not None:
-                self.on_begin(episode.now())
-            record = await episode.play()
-        except CallbackFailed as failed:
-            raise failed.__cause__ or failed from None
-        finally:
-            del self.playing[episode.id]
-        if self.on_end is not None:
-            self.on_end(record)
-        return record
+    episodes = _episodes(env, tasks, samples, skip)
+    rules = Rules(**arguments)
+    return Rollouts(
+        _Crew(env, agent, rules, episodes, concurrency, retries, slots, secrets, keep_tasks, *told)
+    )
 
 
 async def with_retries(attempt: Callable[[], Awaitable[EpisodeRecord]], retries: int) -> EpisodeRecord:
@@ -163,14 +117,15 @@ class Rollouts(AsyncIterator[EpisodeRecord]):
     @property
     def running(self) -> list[RunningEpisode]:
         """The episodes that are being played, the oldest first. Another thread may ask."""
-        return sorted((each.now() for each in self._crew.playing()), key=lambda each: -each.seconds)
+        playing = list(self._crew.playing.values())
+        return sorted((each.now() for each in playing), key=lambda each: -each.seconds)
 
     def cancel(self, id: str) -> bool:
         """Cancels a running episode; returns whether there is one of this id. Call it on the event loop.
 
         Its record has the outcome `Failed`, with the error "Cancelled". It is not retried.
         """
-        found = next((each for each in self._crew.playing() if each.id == id), None)
+        found = self._crew.playing.get(id)
         if found is not None:
             found.cancel()
         return found is not None
@@ -195,22 +150,30 @@ class Rollouts(AsyncIterator[EpisodeRecord]):
         self._crew.abandon()
 
 
+@dataclass(eq=False)
 class _Crew:
     """Plays episodes at the same time. Nothing that it runs refers to the `Rollouts` that it works for."""
 
-    def __init__(self, player: _Player, concurrency: int, episodes: AsyncGenerator[_Begin, None]) -> None:
-        self._player = player
-        self._episodes = episodes
-        self.concurrency = concurrency
-        self.room = asyncio.Event()
-        """Set when there may be room for another episode."""
-        self._held = 0  # places of episodes that run, or have ended and wait to be taken
-        self._running: set[asyncio.Task[EpisodeRecord | None]] = set()
-        self._done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = asyncio.Queue()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def playing(self) -> list[PlayedEpisode]:
-        return list(self._player.playing.values())
+    env: AsyncEnvironment
+    agent: Agent
+    rules: Rules
+    episodes: AsyncGenerator[_Begin, None]
+    concurrency: int
+    retries: int
+    model_slots: asyncio.Semaphore | None
+    secrets: Mapping[str, str] | None
+    keep_tasks: bool
+    on_begin: Callable[[RunningEpisode], object] | None
+    on_turn: Callable[[RunningEpisode], object] | None
+    on_end: Callable[[EpisodeRecord], object] | None
+    playing: dict[str, PlayedEpisode] = field(default_factory=dict)
+    """The episodes that run, by their ids."""
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when there may be room for another episode."""
+    _held: int = 0  # places of episodes that run, or have ended and wait to be taken
+    _running: set[asyncio.Task[EpisodeRecord | None]] = field(default_factory=set)
+    _done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = field(default_factory=asyncio.Queue)
+    _loop: asyncio.AbstractEventLoop | None = None
 
     async def record(self) -> EpisodeRecord | None:
         """The record of an episode that has ended; None if all have."""
@@ -241,12 +204,12 @@ class _Crew:
         if not self._running or self._loop is None or self._loop.is_closed():
             return
         if self._loop is _running_loop():
-            self._player.env.client.in_background(self.cancelled())
+            self.env.client.in_background(self.cancelled())
         else:
             self._loop.call_soon_threadsafe(self.abandon)
 
     async def _feed(self) -> None:
-        async with aclosing(self._episodes) as episodes:
+        async with aclosing(self.episodes) as episodes:
             while True:
                 while self._held >= self.concurrency:
                     self.room.clear()
@@ -255,12 +218,43 @@ class _Crew:
                 episode = await anext(episodes, None)
                 if episode is None:
                     return
-                self._start(self._player.play(*episode))
+                self._start(self._play(*episode))
 
     def _start(self, work: Coroutine[Any, Any, EpisodeRecord | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done.put_nowait)
+
+    async def _play(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        """Plays one episode; meanwhile, asks for its task if that is kept."""
+        if not self.keep_tasks:
+            return await self._played(task, sample)
+        asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
+        try:
+            record = await self._played(task, sample)
+            await asyncio.wait([asked], timeout=LISTED_SECONDS)
+            return replace(record, task=asked.result()) if asked.done() else record
+        finally:
+            asked.cancel()
+
+    async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        return await with_retries(lambda: self._attempt(task, sample), self.retries)
+
+    async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        session = session_for(self.env, task, self.secrets)
+        episode = PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots, self.on_turn)
+        self.playing[episode.id] = episode
+        try:
+            if self.on_begin is not None:
+                self.on_begin(episode.now())
+            record = await episode.play()
+        except CallbackFailed as failed:
+            raise failed.__cause__ or failed from None
+        finally:
+            del self.playing[episode.id]
+        if self.on_end is not None:
+            self.on_end(record)
+        return record
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -173,18 +173,14 @@ def _pools(
         raise ValueError("There are no tasks to draw from")
     if splits is None:
         return [tasks], [1.0]
-    pools: dict[str, list[GivenTask]] = {split: [] for split in splits}
-    for task in tasks:
-        split = _split(task)
-        if split in pools:
-            pools[split].append(task)
+    if not splits:
+        raise ValueError("splits names no split")
+    pools = {split: [task for task in tasks if _split(task) == split] for split in splits}
     for split, share in splits.items():
         if not share > 0:
             raise ValueError(f"The share of the split {split!r} must be over 0, not {share!r}")
         if not pools[split]:
             raise ValueError(f"No task is of the split {split!r}")
-    if not pools:
-        raise ValueError("splits names no split")
     return list(pools.values()), list(accumulate(splits.values()))
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from itertools import takewhile
 from typing import assert_never
 
@@ -44,14 +45,13 @@ class HumanAgent:
 
 def _news(conversation: Conversation, tools: Sequence[ToolSpec], turn: int) -> list[str]:
     task = conversation.task
-    title = [f"── {task.environment} {task.split or ''} {'' if task.index is None else task.index}".rstrip()]
+    lines = [f"── {task.environment} {task.split or ''} {'' if task.index is None else task.index}".rstrip()]
     unseen = list(takewhile(lambda each: each.role != "assistant", reversed(conversation.messages)))
-    told = [text for message in reversed(unseen) for text in _told(message)]
-    return (
-        title
-        + told
-        + ([] if turn else [*(f"  {usage(tool)}  {tool.description}".rstrip() for tool in tools), HELP])
-    )
+    for message in reversed(unseen):
+        lines += _told(message)
+    if not turn:
+        lines += [*(f"  {usage(tool)}  {tool.description}".rstrip() for tool in tools), HELP]
+    return lines
 
 
 def _told(message: Message) -> list[str]:
@@ -110,21 +110,14 @@ def read_line(prompt: str, *, err: bool = False) -> str:
 
 async def _in_thread(read: Callable[[str], str]) -> str:
     # A daemon, unlike the threads of asyncio: an unanswered question must not hold up the end of the process.
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
-
-    def settle(text: str | None, error: Exception | None) -> None:
-        if not answer.done():
-            answer.set_result(text or "") if error is None else answer.set_exception(error)
+    answer = Future[str]()
+    answer.set_running_or_notify_cancel()
 
     def ask() -> None:
-        text, error = None, None
         try:
-            text = typed_line(read)
-        except (EOFError, OSError) as raised:
-            error = EOFError() if isinstance(raised, OSError) else raised
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(settle, text, error)
+            answer.set_result(typed_line(read))
+        except (EOFError, OSError):
+            answer.set_exception(EOFError())
 
     threading.Thread(target=ask, name="ors-human", daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)

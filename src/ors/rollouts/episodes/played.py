@@ -102,7 +102,9 @@ class PlayedEpisode:
         self._sent = False  # whether the session was open when a call began
         self._started = time.time()
         self._began = time.perf_counter()
-        self._task = _current_task()
+        task = asyncio.current_task(running_loop())
+        assert task is not None
+        self._task = task
 
     async def play(self) -> EpisodeRecord:
         """Plays the episode; closes the session whatever happens."""
@@ -112,7 +114,8 @@ class PlayedEpisode:
             await self._close(hurry=True)
             raise
         seconds = self._elapsed()
-        await self._close(hurry=isinstance(outcome, Failed) or _out_of_time(outcome))
+        out_of_time = isinstance(outcome, Truncated) and outcome.limit == "seconds"
+        await self._close(hurry=isinstance(outcome, Failed) or out_of_time)
         return self._record(outcome, seconds)
 
     def now(self) -> RunningEpisode:
@@ -173,17 +176,14 @@ class PlayedEpisode:
                 text = f"cannot enforce the limit on {unknown}"
                 return Failed("model", "model", "UsageUnknown", text, final=True)
             goes_on = await self._goes_on(message)
-            if self._on_turn is not None:
-                self._tell(self._on_turn)
+            try:
+                if self._on_turn is not None:
+                    self._on_turn(self.now())
+            except Exception as error:
+                raise CallbackFailed from error
             if not goes_on:
                 return ended(self._rewards)
         return reached
-
-    def _tell(self, on_turn: Callable[[RunningEpisode], object]) -> None:
-        try:
-            on_turn(self.now())
-        except Exception as error:
-            raise CallbackFailed from error
 
     async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:
         self._stage = "model"
@@ -340,16 +340,6 @@ class PlayedEpisode:
 
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began
-
-
-def _current_task() -> "asyncio.Task[Any]":
-    task = asyncio.current_task(running_loop())
-    assert task is not None
-    return task
-
-
-def _out_of_time(outcome: Outcome) -> bool:
-    return isinstance(outcome, Truncated) and outcome.limit == "seconds"
 
 
 # ── Replies, which are anybody's code ──

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Unpack
 
 from ors.client import AsyncSession
@@ -60,10 +59,10 @@ class SteppedEpisode:
         return await self._playing
 
     async def _turn(self, message: AgentMessage | None = None) -> tuple[Message, ...]:
-        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begin_turn(message, partial(_come, asked))
+        asked = asyncio.Event()
+        self.begin_turn(message, asked.set)
         try:
-            await asked
+            await asked.wait()
         except asyncio.CancelledError:
             self.cancel()
             await asyncio.wait((self._playing,))
@@ -93,11 +92,6 @@ class SteppedEpisode:
         playing = getattr(self, "_playing", None)
         if playing is not None and not playing.done() and not playing.get_loop().is_closed():
             playing.get_loop().call_soon_threadsafe(playing.cancel)
-
-
-def _come(asked: asyncio.Future[None]) -> None:
-    if not asked.done():  # else who waits was cancelled
-        asked.set_result(None)
 
 
 class _Caller:

@@ -93,11 +93,16 @@ class Health:
 # ── What is counted ──
 
 _AGAIN = "then play these episodes again with `ors eval --resume RUN`"
-_ADVICE: dict[Party, str] = {
+_BY_PARTY: dict[Party, str] = {
     "agent": f"Fix the agent's code, {_AGAIN} and `--retry agent`",
     "model": f"Check the model provider, {_AGAIN}",
     "environment": f"Fix the environment's code, {_AGAIN}",
     "infrastructure": f"Check the server and the network, {_AGAIN}",
+}
+_BY_SHARE = {
+    "hit_limit": "Raise the limit, or make the tasks shorter",
+    "unscored": "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
+    "masked": "If the agent causes it, score them (unscored_reward, failed_reward), or leaving out pays",
 }
 
 
@@ -107,35 +112,22 @@ def _failures(entries: Sequence[Entry]) -> Found:
     for kind in (each for each, _ in kinds.most_common()):
         group = [each for each, found in failed if (found.who, found.stage, found.error) == kind]
         text = f"{_share(group, entries)} failed: {', '.join(kind)}"
-        yield _finding(f"failed {' '.join(kind)}", text, _ADVICE[kind[0]], group)
+        yield _finding(f"failed {' '.join(kind)}", text, _BY_PARTY[kind[0]], group)
 
 
 def _counted(entries: Sequence[Entry]) -> Found:
-    limits = {each.id: each.outcome.limit for each in entries if isinstance(each.outcome, Truncated)}
-    names = ", ".join(f"{name} {count:,}" for name, count in Counter(limits.values()).most_common())
-    for kind, chosen, text, advice in (
-        (
-            "hit_limit",
-            lambda each: each.id in limits,
-            f"hit a limit ({names})",
-            "Raise the limit, or make the tasks shorter",
-        ),
-        (
-            "unscored",
-            lambda each: isinstance(each.outcome, Unscored | Refused),
-            "ended without a reward",
-            "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
-        ),
-        (
-            "masked",
-            lambda each: each.score is None,
-            "are left out of means and of training",
-            "If the agent causes it, score them (unscored_reward, failed_reward), or leaving out pays",
-        ),
+    limits = Counter(each.outcome.limit for each in entries if isinstance(each.outcome, Truncated))
+    names = ", ".join(f"{name} {count:,}" for name, count in limits.most_common())
+    truncated = [each for each in entries if isinstance(each.outcome, Truncated)]
+    unscored = [each for each in entries if isinstance(each.outcome, Unscored | Refused)]
+    masked = [each for each in entries if each.score is None]
+    for kind, text, group in (
+        ("hit_limit", f"hit a limit ({names})", truncated),
+        ("unscored", "ended without a reward", unscored),
+        ("masked", "are left out of means and of training", masked),
     ):
-        group = list(filter(chosen, entries))
         if group and len(group) >= SHARE * len(entries):
-            yield _finding(kind, f"{_share(group, entries)} {text}", advice, group)
+            yield _finding(kind, f"{_share(group, entries)} {text}", _BY_SHARE[kind], group)
 
 
 def _outside(scored: Sequence[Entry], declared: Range | None) -> Found:

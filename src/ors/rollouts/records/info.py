@@ -88,7 +88,8 @@ class RunInfo:
         `target` is the file or folder of the environment, whose git state is kept.
         """
         state = None if target is None else git_state(target)
-        return cls(kind, redacted(config), _versions(), state, time.time())
+        versions = {"ors": __version__, "python": platform.python_version()}
+        return cls(kind, redacted(config), versions, state, time.time())
 
     def resumed(self, now: "RunInfo") -> "RunInfo":
         """The description of this run from now on, which goes on as `now` describes it."""
@@ -135,13 +136,6 @@ def info_bytes(info: RunInfo) -> bytes:
     return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"
 
 
-# ── Versions and code ──
-
-
-def _versions() -> dict[str, str]:
-    return {"ors": __version__, "python": platform.python_version()}
-
-
 def git_state(path: Path) -> GitState | None:
     """The git state of the work tree around a path; None if there is none, or no git."""
     folder = path if path.is_dir() else path.parent
@@ -162,15 +156,10 @@ def redacted(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         return {key: redacted(each, str(key)) for key, each in value.items()}
     if isinstance(value, str):
-        return redacted_text(value)
+        return _VALUES.sub(HIDDEN, _ASSIGNED.sub(rf"\g<1>{HIDDEN}", value))
     if isinstance(value, list | tuple):
         return _redacted_words(value)
     return value
-
-
-def redacted_text(text: str) -> str:
-    """The text with everything that looks like a secret hidden."""
-    return _VALUES.sub(HIDDEN, _ASSIGNED.sub(rf"\g<1>{HIDDEN}", text))
 
 
 def _redacted_words(words: list[Any] | tuple[Any, ...]) -> list[Any]:

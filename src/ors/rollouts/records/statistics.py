@@ -145,8 +145,8 @@ def summarize(entries: Sequence[Entry]) -> Summary:
         splits=_rows(entries, lambda task: (task.environment, task.split), lambda task: task.split or "-"),
         latencies=_latencies(entries),
         usage=sum((entry.usage for entry in entries), Usage()),
-        turns=_average([entry.turns for entry in entries]),
-        calls=_average([entry.calls for entry in entries]),
+        turns=fsum(entry.turns for entry in entries) / max(1, len(entries)),
+        calls=fsum(entry.calls for entry in entries) / max(1, len(entries)),
     )
 
 
@@ -293,16 +293,14 @@ def _rows(entries: Sequence[Entry], key: Callable[[TaskKey], K], name: Callable[
     for entry in sorted(entries, key=lambda entry: entry.task.order):
         groups.setdefault(key(entry.task), []).append(entry)
     several = len({entry.task.environment for entry in entries}) > 1
-    return [_row(_name(group[0].task, name, several), group) for group in groups.values()]
+    return [
+        _row(f"{group[0].task.environment} " if several else "", name, group) for group in groups.values()
+    ]
 
 
-def _name(task: TaskKey, name: Callable[[TaskKey], str], with_environment: bool) -> str:
-    return f"{task.environment} {name(task)}" if with_environment else name(task)
-
-
-def _row(name: str, entries: Sequence[Entry]) -> Row:
+def _row(prefix: str, name: Callable[[TaskKey], str], entries: Sequence[Entry]) -> Row:
     return Row(
-        name,
+        prefix + name(entries[0].task),
         tasks=len({entry.task for entry in entries}),
         episodes=len(entries),
         rewarded=_rewarded(entries),
@@ -337,10 +335,6 @@ def _latencies(entries: Sequence[Entry]) -> dict[str, Latency]:
         for name, found in measured.items()
         if found
     }
-
-
-def _average(values: Sequence[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 # ── Student's t distribution ──
