@@ -10,13 +10,12 @@ from ors._authoring.tools import LiveTools, ToolsLost
 from ors._json import dumps
 from ors._version import __version__
 from ors.errors import InvalidEnvironment, ToolError, TransportError
-from ors.mcp.messages import HANDSHAKE, INVALID_PARAMS, STATELESS, UNKNOWN_METHOD, Refused
+from ors.mcp.messages import HANDSHAKE, INVALID_PARAMS, META, STATELESS, UNKNOWN_METHOD, Refused
 from ors.toolsets.environment import box_of
 from ors.toolsets.mcp_wires import HTTP, Message, Stdio
 from ors.types import Block, ImageBlock, TextBlock, ToolOutput, ToolSpec, described
 
 FORKED = "[this is a fork, with a new MCP server: what the first one kept in memory was not copied]"
-_META = "io.modelcontextprotocol/"
 _INVALID = (AttributeError, LookupError, TypeError, ValueError)
 """What parts of an answer raise that are not as they should be."""
 _CLIENT = {"name": "ors", "version": __version__}
@@ -142,7 +141,7 @@ class _MCPTools(LiveTools):
         """
         if self._revision == STATELESS:
             meta = {"protocolVersion": STATELESS, "clientInfo": _CLIENT, "clientCapabilities": {}}
-            params = {**params, "_meta": {_META + key: value for key, value in meta.items()}}
+            params = {**params, "_meta": {META + key: value for key, value in meta.items()}}
         async with self._turn:
             self._last_id += 1
             return await self._send({"id": self._last_id, "method": method, "params": params})
@@ -171,9 +170,8 @@ class _MCPTools(LiveTools):
             async for one in incoming:
                 if "method" in one and "id" in one:  # none is served but a ping
                     refused = {"error": {"code": UNKNOWN_METHOD, "message": "This client serves no requests"}}
-                    await self._answer(
-                        {"id": one["id"], **({"result": {}} if one["method"] == "ping" else refused)}
-                    )
+                    told = {"result": {}} if one["method"] == "ping" else refused
+                    await self._answer({"id": one["id"], **told})
                 elif one.get("id") == message["id"] and "error" in one:
                     raise Refused(one["error"]["code"], str(one["error"]["message"]))
                 elif one.get("id") == message["id"]:

@@ -129,9 +129,7 @@ class _Host:
         value = record_json(record)
         if self._outcome is not None:
             try:
-                beside = self._outcome.with_name(f".{self._outcome.name}-{os.getpid()}")
-                beside.write_text(json.dumps(value) + "\n", encoding="utf-8")
-                os.replace(beside, self._outcome)
+                self._outcome.write_text(json.dumps(value) + "\n", encoding="utf-8")
                 return record
             except OSError as failed:
                 click.echo(f"Error: {failed.strerror}: {shown_path(self._outcome)}", err=True)
@@ -171,10 +169,12 @@ class _Host:
             writer.join(STOP_SECONDS)
 
     async def _answer_all(self, lines: asyncio.Queue[bytes], answers: Answers) -> None:
-        async with asyncio.TaskGroup() as answering:  # a client that has said everything still reads
-            while line := await lines.get():
-                answering.create_task(self._answer(line, answers))
-        self._over.set()
+        try:
+            async with asyncio.TaskGroup() as answering:  # a client that has said everything still reads
+                while line := await lines.get():
+                    answering.create_task(self._answer(line, answers))
+        finally:
+            self._over.set()
 
     async def _answer(self, line: bytes, answers: Answers) -> None:
         reply = await self._seat.heard(line)

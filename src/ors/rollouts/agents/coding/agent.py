@@ -101,7 +101,7 @@ class CodingAgent:
         row, home = self._row, str(Path(box.work).with_name("home") / "agent")
         words = {"model": self._model, "base_url": self._base_url, "url": url, "home": home}
         settings = written(row.settings | row.server, row.file, **words)
-        await box.write_file(f"{home}/{row.file}", settings.encode())
+        await box.write_file(f"/home/agent/{row.file}", settings.encode())
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         env |= {"HOME": home, "TMPDIR": home, "NO_PROXY": "127.0.0.1", **row.variables}
         env |= {self._api.url_variable: self._base_url, self._api.key_variables[-1]: self._key or "EMPTY"}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,19 +68,15 @@ def _tables(settings: JSON, name: str = "") -> str:
 
 def understood(row: CodingProgram, printed: str) -> Said:
     """What a program said on its standard output: nothing, if it is of a version that prints otherwise."""
-    found = (_object(line) for line in printed.splitlines() if line.startswith("{"))
+    found: list[JSON] = []
+    for line in printed.splitlines():
+        if line.startswith("{"):
+            with suppress(ValueError):
+                found.append(loads(line))
     try:
-        return row.said([each for each in found if each])
+        return row.said(found)
     except (AttributeError, TypeError):
         return Said("", Usage(unknown=1), None)
-
-
-def _object(line: str) -> JSON:
-    try:
-        found = loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _last(events: Sequence[JSON], **wanted: str) -> JSON:
