@@ -13,7 +13,7 @@ import pytest
 
 from ors.errors import SandboxUnavailable
 from ors.sandbox import SandboxSpec, open_sandbox
-from ors.sandbox.images import known, registry, root_of
+from ors.sandbox.images import known, root_of, sources
 from ors.sandbox.images.sources import Reference
 from tests.support.commands import run, running
 from tests.support.image_files import MACHINE, OCI, MadeImage, docker_files, entry, in_archive, layer, tree
@@ -69,7 +69,7 @@ def test_a_tag_that_has_moved_is_followed_only_when_asked(address: str) -> None:
     assert set(tree(root_of(name).folder)) == {"opt", "opt/newer"}
 
 
-@pytest.mark.parametrize("kind", [f"{OCI}.index.v1+json", f"{registry.DOCKER}.list.v2+json"])
+@pytest.mark.parametrize("kind", [f"{OCI}.index.v1+json", f"{sources.DOCKER}.list.v2+json"])
 def test_of_an_index_the_image_for_this_machine_is_pulled(address: str, kind: str) -> None:
     mine = IMAGE.manifest | {"platform": {"os": "linux", "architecture": MACHINE}}
     unknown = mine | {"platform": {"os": "unknown", "architecture": "unknown"}}
@@ -133,7 +133,7 @@ def test_a_process_that_was_killed_in_a_download_leaves_its_bytes_to_the_next(
 
 
 def test_a_registry_that_sends_nothing_is_given_up(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "TRIES", 2)
+    monkeypatch.setattr(sources, "TRIES", 2)
     front.most = 0
     with pytest.raises(SandboxUnavailable, match="breaks off: its answer is too short"):
         root_of(f"{front.address}/team/tool:1")

@@ -78,9 +78,6 @@ class NotOffered(ImportError):
 class Names(MetaPathFinder, Loader):
     """The import hook: modules of openreward whose names are ours, and that refuse all others by name."""
 
-    def __init__(self, modules: Mapping[str, Mapping[str, str]] = MODULES) -> None:
-        self._modules = modules
-
     def install(self) -> None:
         """Makes every import of openreward in this process find these modules."""
         sys.meta_path.insert(0, self)
@@ -90,17 +87,17 @@ class Names(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if fullname.partition(".")[0] != "openreward":
             return None
-        if fullname not in self._modules:
+        if fullname not in MODULES:
             raise NotOffered(fullname)
         return ModuleSpec(fullname, self, is_package=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        homes = self._modules[module.__name__]
+        homes = MODULES[module.__name__]
 
         def found(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            if f"{module.__name__}.{name}" in self._modules:
+            if f"{module.__name__}.{name}" in MODULES:
                 return import_module(f"{module.__name__}.{name}")
             if name not in homes:
                 raise NotOffered(f"{module.__name__}.{name}")

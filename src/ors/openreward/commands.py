@@ -54,11 +54,7 @@ class Ran(NamedTuple):
 async def run(
     box: Sandbox, cmd: str, timeout: float | None, max_bytes: int | None, shell: str = "/bin/bash"
 ) -> Ran:
-    """Runs a command. It goes on when it has printed `max_bytes`, but nothing further is kept.
-
-    Raises:
-        BadRequest: more was asked for than the limit of this server, and there is more.
-    """
+    """Runs a command. It goes on when it has printed `max_bytes`, but nothing further is kept."""
     most = OUTPUT_BYTES + 1 if max_bytes is None else min(max_bytes, OUTPUT_BYTES + 1)
     output, status = bytearray(), None
     word, stdin = (cmd, b"") if len(cmd) <= LONGEST_WORD else (". /dev/stdin", cmd.encode())
@@ -88,9 +84,6 @@ async def file(box: Sandbox, what: str, path: str, *words: object, data: bytes =
 
     "stat" takes whether to hash, "read" an offset and a length, "write" an offset and whether to make
     folders, "commit" a size. Chunks are written to a file beside `path`, which the commit moves there.
-
-    Raises:
-        BadRequest, NotFound, ResponseError: that is not possible.
     """
     if "\0" in path:
         raise BadRequest("path: it contains a zero byte")

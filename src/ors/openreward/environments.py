@@ -79,11 +79,7 @@ class Environment(ors.Environment):
         return cls.terminal_tool() is not None
 
     async def call_terminal_tool(self, message: str = "") -> RunToolOutput:
-        """Ends the episode with a message.
-
-        Raises:
-            ValueError: there is no terminal tool.
-        """
+        """Ends the episode with a message."""
         spec = self.terminal_tool()
         if spec is None:
             raise ValueError(f"{self.name()!r} has no @terminal tool")

@@ -106,12 +106,7 @@ class Hosting:
     """Most memory of one sandbox."""
 
     async def open(self, settings: SandboxSettings) -> Sandbox:
-        """Opens the sandbox for these settings.
-
-        Raises:
-            BadRequest: it cannot be had here; the message says why, and what to do.
-            SandboxUnavailable: so is its image, or all sandboxes are.
-        """
+        """Opens the sandbox for these settings."""
         try:
             return await open_sandbox(self.spec(settings))
         except SandboxUnavailable as error:
@@ -120,7 +115,7 @@ class Hosting:
             raise SandboxUnavailable(f"{error}\n{HOST_ROOT}") from None
 
     def spec(self, settings: SandboxSettings) -> SandboxSpec:
-        """What `open` opens. Raises BadRequest, as it does."""
+        """What `open` opens. Raises BadRequest: it cannot be had here, and why."""
         for name in ("sidecars", "host_aliases"):
             if getattr(settings, name):
                 raise BadRequest(f"{name}: not offered here")
@@ -166,11 +161,7 @@ class Hosting:
         return "host" if self.open_network and not settings.block_network else "none"
 
     def set_network(self, box: Sandbox, policy: SandboxNetworkPolicy) -> None:
-        """Replaces the policy of a sandbox, and ends the connections that it has.
-
-        Raises:
-            BadRequest: the sandbox was opened without one, or this one cannot be had here.
-        """
+        """Replaces the policy of a sandbox, and ends the connections that it has."""
         allow, egress = self._allowed(policy), box.cell.egress
         if egress is None:
             raise BadRequest("The network of this sandbox cannot be changed: it was created without network=")

@@ -105,11 +105,7 @@ class Cell:
 async def start(
     spec: SandboxSpec, among: Sequence[SandboxBackend] | None = None
 ) -> tuple[SandboxBackend, Cell]:
-    """Starts a sandbox on the backend that the spec names, or on the first that isolates.
-
-    Raises:
-        SandboxUnavailable: none of them can make one here.
-    """
+    """Starts a sandbox on the backend that the spec names, or on the first that isolates."""
     troubles: dict[str, Trouble] = {}
     for backend in backends() if among is None else among:
         if spec.backend != backend.name and not (spec.backend == "auto" and backend.isolates):

@@ -40,12 +40,7 @@ class AgentChannel(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
 
     def expect(self, take: Answer, number: int | None = None) -> int:
-        """Reserves an id for a request; `take` gets its answers.
-
-        Raises:
-            SandboxDead: the host has ended the sandbox.
-            SandboxLimit: a program in it has.
-        """
+        """Reserves an id for a request; `take` gets its answers."""
         if self.fate is not None:
             raise self.fate()
         if number is None:
@@ -109,11 +104,7 @@ UNTAKEN = 1 << 19
 
 
 def encoded(argv: Sequence[str] | str, env: Mapping[str, str]) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """A command and its environment, in bytes.
-
-    Raises:
-        ValueError: they cannot be given to a program.
-    """
+    """A command and its environment, in bytes."""
     words = [os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
@@ -266,11 +257,7 @@ class Snapshot:
         """Bytes in the snapshot."""
 
     def add(self, data: bytes) -> None:
-        """Takes the next bytes.
-
-        Raises:
-            SandboxLimit: there are more than expected.
-        """
+        """Takes the next bytes."""
         self._left -= len(data)
         if self._left < 0:
             raise SandboxLimit("the files are larger than the sandbox allows", reason="disk")
@@ -351,11 +338,7 @@ async def copying(path: str, seconds: float) -> AsyncIterator[None]:
 
 
 async def copied(process: Process, path: str) -> None:
-    """Waits for the end of a copy.
-
-    Raises:
-        SandboxLimit: the files do not fit, or cannot be copied.
-    """
+    """Waits for the end of a copy."""
     status, limit = await asyncio.shield(process.ended)
     if status == 0:
         return

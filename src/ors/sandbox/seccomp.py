@@ -100,11 +100,7 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 @cache
 def program(machine: str | None = None, *, counted: bool = True) -> bytes:
-    """The filter in the kernel's form, for this machine or another.
-
-    Raises:
-        KeyError: there is no filter for this kind of machine.
-    """
+    """The filter in the kernel's form, for this machine or another."""
     column, audit = ARCHITECTURES[machine or platform.machine()]
     code = _Code()
     code.add(_LOAD, _ARCH)

@@ -39,11 +39,7 @@ class Program:
         return Path.cwd() if self.is_module else Path(self.name).resolve().parent
 
     def run(self) -> None:
-        """Runs it as `python` would.
-
-        Raises:
-            Unreachable: it raised, or lacks a package.
-        """
+        """Runs it as `python` would."""
         keep_report_apart()
         sys.path.insert(0, str(self.folder))
         sys.argv = [self.name, *self.arguments]
@@ -133,9 +129,6 @@ def with_data(folder: str, keys: Sequence[str]) -> int:
     """Runs this command once more, in a mount namespace in which `folder` is /orwd_data.
 
     Pandas and pyarrow open files in C, so nothing in Python can do it.
-
-    Raises:
-        Unreachable: bubblewrap is missing, or may not make one here.
     """
     bwrap = shutil.which("bwrap")
     if bwrap is None:

@@ -256,11 +256,7 @@ def _keeper(group: cgroups.Cgroup) -> subprocess.Popen[bytes]:
 
 
 def _undo(group: cgroups.Cgroup | None, started: list[subprocess.Popen[bytes]]) -> None:
-    """Ends processes that were started for a sandbox, and removes its groups.
-
-    Raises:
-        TimeoutError: processes are left in the groups.
-    """
+    """Ends processes that were started for a sandbox, and removes its groups."""
     for process in started:
         process.kill()
         process.wait()

@@ -107,17 +107,12 @@ def cover(number: int, name: str, lower: str, user: int, owner: int, hidden: lis
     lower = lower if lower and not os.path.ismount(below) else below
     escaped = lower.translate({ord(each): f"\\{each}" for each in "\\:,"})
     mount("overlay", ROOT + name, f"lowerdir={escaped},upperdir={upper},workdir={work},userxattr")
-    for path in hidden:
-        remake(ROOT + path, user)
-
-
-def remake(folder: str, user: int) -> None:
-    """Makes a hidden folder again, for what programs put there. It needs Linux 6.6."""
-    try:
-        os.mkdir(folder)
-    except OSError:
-        return
-    own(folder, user)
+    for path in hidden:  # made again, for what programs put there
+        try:
+            os.mkdir(ROOT + path)
+        except OSError:  # before Linux 6.6
+            continue
+        own(ROOT + path, user)
 
 
 def give_homes(user: int) -> None:

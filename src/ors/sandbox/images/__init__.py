@@ -18,8 +18,7 @@ from pathlib import Path
 from posixpath import normpath
 
 from ors.errors import SandboxUnavailable
-from ors.sandbox.images.registry import Tell, pulled
-from ors.sandbox.images.sources import Image, Reference, is_image, local
+from ors.sandbox.images.sources import Image, Reference, Tell, is_image, local, pulled
 from ors.sandbox.images.unpack import ImageRefused, Unpacking
 from ors.sandbox.root import settle
 from ors.sandbox.spec import SandboxSpec
@@ -42,11 +41,7 @@ class Root:
 
 
 async def rooted(spec: SandboxSpec) -> SandboxSpec:
-    """A spec with the image's folder, variables and working folder in place of its name.
-
-    Raises:
-        SandboxUnavailable: there is no such image, or it cannot be used.
-    """
+    """A spec with the image's folder, variables and working folder in place of its name."""
     ended = threading.Event()
 
     def tell(digest: str, done: int, size: int) -> None:

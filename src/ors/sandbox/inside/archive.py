@@ -196,11 +196,7 @@ def unpack(base: bytes, read: Callable[[int], bytes], *, links: bool, top: bytes
 
 
 def read_head(read: Callable[[int], bytes], kinds: bytes) -> tuple[bytes, int, int, int]:
-    """The kind of the next record, its mode, and the lengths of its path and its content.
-
-    Raises:
-        ValueError: it is of none of these kinds, or has no path.
-    """
+    """The kind of the next record, its mode, and the lengths of its path and its content."""
     head = read(HEAD)
     kind, length = head[:1], int.from_bytes(head[5:9], "big")
     if kind != b"Z" and (len(kind) != 1 or kind not in kinds or not 0 < length <= 4096):
