@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ors.client.portal import Ending, Portal, _Job
+from ors.client.portal import Ending, Portal
 
 MINE: ContextVar[int] = ContextVar("MINE", default=-1)
 
@@ -95,11 +95,22 @@ def test_an_error_before_the_work_begins_is_the_callers() -> None:
     portal.close()
 
 
-async def test_work_that_is_cancelled_before_it_has_begun_is_undone() -> None:
-    undone: list[str] = []
-    job = _Job(lambda: asyncio.sleep(60), lambda: undone.append("undone"))
-    ending = Ending()
-    job.begin(ending)
-    job.cancel()
-    await asyncio.sleep(0)
-    assert undone == ["undone"]
+def test_work_that_is_cancelled_before_it_has_begun_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    portal, undone = Portal(nothing), threading.Event()
+    portal.run(nothing)
+    monkeypatch.setattr(Ending, "wait", interrupt_once(Ending.wait))
+    with pytest.raises(KeyboardInterrupt):
+        portal.run(lambda: asyncio.sleep(60), undo=undone.set)
+    assert undone.wait(10)
+    portal.close()
+
+
+def interrupt_once(wait: Any) -> Any:
+    left = [KeyboardInterrupt]
+
+    def waiting(ending: Ending, *seconds: float) -> None:
+        if left:
+            raise left.pop()
+        wait(ending, *seconds)
+
+    return waiting

@@ -1,6 +1,5 @@
 """Writes and reads the events of a call."""
 
-from ors._json import loads
 from ors._protocol.sse import Decoder, encode
 
 CHUNK_BYTES = 4096
@@ -156,7 +155,3 @@ class CallReader:
                 self.error, self.done = event.data, True
                 self.reason = dict(event.more).get("reason")
         return self.done
-
-    def value(self) -> object:
-        """The result, parsed. Raises ValueError: the result is not JSON."""
-        return loads(self.result or "null")

@@ -41,27 +41,8 @@ TASK_TOOLS = Endpoint("task_tools", "GET", per_environment=True, needs_session=T
 PROMPT = Endpoint("prompt", "GET", per_environment=True, needs_session=True)
 CALL = Endpoint("call", "POST", per_environment=True, needs_session=True)
 
-ENDPOINTS = (
-    HEALTH,
-    VERSION,
-    LIST_ENVIRONMENTS,
-    CREATE_SESSION,
-    CREATE,
-    DELETE,
-    DELETE_SESSION,
-    PING,
-    TOOLS,
-    SPLITS,
-    TASKS,
-    NUM_TASKS,
-    TASK,
-    TASK_RANGE,
-    GET_TASK,
-    GET_TASK_RANGE,
-    TASK_TOOLS,
-    PROMPT,
-    CALL,
-)
+ENDPOINTS = tuple(each for each in tuple(globals().values()) if isinstance(each, Endpoint))
+"""All of the standard: those above."""
 
 OWN_PREFIX = "-"
 """Paths that are not of the standard begin with `/-/`, which cannot be an environment name."""

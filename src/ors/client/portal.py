@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -46,8 +46,20 @@ class Portal:
         Raises:
             RuntimeError: the client is closed, was made before a fork, or is used on its own loop.
         """
-        job = _Job(work, undo)
-        return self.wait(job.begin, job.result, job.cancel)
+        tasks: list[asyncio.Task[T]] = []  # one, once the work has begun
+
+        def begin(ending: Ending) -> None:
+            tasks.append(asyncio.get_running_loop().create_task(work()))
+            tasks[0].add_done_callback(ending.come)
+
+        def cancel() -> None:
+            for task in tasks:
+                if not task.cancel() and (task.cancelled() or task.exception() is not None):
+                    return
+            if undo is not None:
+                undo()
+
+        return self.wait(begin, lambda: tasks[0].result(), cancel)
 
     def wait(
         self, begin: Callable[["Ending"], object], result: Callable[[], T], cancel: Callable[[], object]
@@ -188,34 +200,6 @@ class _Inbox:
         self._closed = True
         while self._work:
             self._work.popleft()[1].fail(RuntimeError(CLOSED))
-
-
-class _Job(Generic[T]):
-    """Work that its caller may cancel at any time: before it begins, while it runs, when it is done."""
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]], undo: Callable[[], None] | None) -> None:
-        self._work = work
-        self._undo = undo
-        self._task: asyncio.Task[T] | None = None
-
-    async def _run(self) -> T:
-        return await self._work()
-
-    def begin(self, ending: Ending) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(ending.come)
-
-    def cancel(self) -> None:
-        """Cancels the work and undoes it, whether it is done or has not begun; not if it has failed."""
-        task = self._task
-        if task is not None and not task.cancel() and (task.cancelled() or task.exception() is not None):
-            return
-        if self._undo is not None:
-            self._undo()
-
-    def result(self) -> T:
-        assert self._task is not None
-        return self._task.result()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

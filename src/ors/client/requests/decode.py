@@ -121,16 +121,6 @@ def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
     )
 
 
-def required_secrets(answer: Mapping[str, Any]) -> list[str]:
-    """The names of the secrets that an environment needs, of an `answer` that lists its tools.
-
-    Raises:
-        ServerFailed: they are not a list of names.
-    """
-    found = answer.get("required_secrets")
-    return [] if found is None else items(found, str, "names of secrets")
-
-
 def reward_spec(answer: Mapping[str, Any]) -> RewardSpec:
     """What an environment declares of its rewards, of an `answer` that lists its tools."""
     try:

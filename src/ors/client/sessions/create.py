@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from ors._json import dumps
+from ors._json import dumps, loads
 from ors._protocol import (
     CREATE,
     CREATE_SESSION,
@@ -35,7 +35,8 @@ async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
     Raises:
         TransportError, ResponseError: the server gave none.
     """
-    if remote.links is not None and (sid := remote.links.new_sid(headers)):
+    link = remote.link(headers)
+    if link is not None and (sid := link.new_sid()):
         return sid
 
     async def attempt() -> str:
@@ -62,7 +63,7 @@ def _sid(answer: bytes) -> str:
     if reader.error is not None:
         raise ServerFailed(reader.error or "the server gave no session id", reason=reader.reason)
     try:
-        value = reader.value()
+        value = loads(reader.result or "null")
     except ValueError:
         raise Broken("the server's answer is not JSON") from None
     named = value.get("sid") if isinstance(value, dict) else reader.task_id

@@ -21,7 +21,6 @@ from ors.client.requests.decode import (
     field,
     items,
     object_of,
-    required_secrets,
     reward_spec,
 )
 from ors.client.requests.server import RemoteServer
@@ -80,7 +79,8 @@ class AsyncEnvironment(HasTools, Bound):
 
     async def required_secrets(self) -> list[str]:
         """The names of the secrets without which the server creates no session."""
-        return required_secrets(object_of(await self._tools()))
+        found = object_of(await self._tools()).get("required_secrets")
+        return [] if found is None else items(found, str, "names of secrets")
 
     async def reward_spec(self) -> RewardSpec:
         """What the environment declares of its rewards: their range, and what each name means."""

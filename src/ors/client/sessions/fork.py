@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ors._protocol import FORK, IDEMPOTENCY_KEY, SESSION_ID, valid_session_id
 from ors.client.requests.decode import field
-from ors.client.requests.keepalive import Interruptible
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.create import delete
 from ors.errors import Gone, MethodNotAllowed, NotFound, ServerFailed, SessionLost
@@ -20,17 +19,11 @@ if TYPE_CHECKING:
 async def forked(session: "AsyncSession", count: int) -> "list[AsyncSession]":
     """Forks of a session, open and pinged. Raises as `AsyncSession.fork` does."""
     headers = await session._opened_headers()
-    pending = Interruptible()
-    session._pending.add(pending)
     try:
-        with pending:
-            sids = await fork(session._remote, headers, count)
+        sids = await session._until_lost(fork(session._remote, headers, count))
     except (NotFound, Gone, MethodNotAllowed) as error:
         found = error if isinstance(error, MethodNotAllowed) else await session._diagnosed(error)
         raise (found if isinstance(found, SessionLost) else cannot_fork()) from None
-    finally:
-        session._pending.discard(pending)
-    session.heard = asyncio.get_running_loop().time()
     return [_copy(session, sid) for sid in sids]
 
 

@@ -1,9 +1,9 @@
 """AsyncSession: one episode, from its start to its end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
@@ -20,6 +20,8 @@ from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput
 
 if TYPE_CHECKING:
     from ors.client.sessions.environment import AsyncEnvironment
+
+T = TypeVar("T")
 
 
 class AsyncSession(HasTools, Bound):
@@ -318,16 +320,20 @@ class AsyncSession(HasTools, Bound):
 
     async def _ask(self, endpoint: Endpoint) -> Any:
         headers = await self._opened_headers()
+        seconds, ahead = self._remote.options.setup_seconds, self._ahead.take(endpoint)
+        asked = self._remote.ask(endpoint, self._environment, headers=headers, seconds=seconds, ahead=ahead)
+        try:
+            return await self._until_lost(asked)
+        except (NotFound, Gone) as error:
+            raise await self._diagnosed(error) from None
+
+    async def _until_lost(self, asked: Awaitable[T]) -> T:
+        """Waits for an answer of the server, unless the session is lost meanwhile."""
         pending = Interruptible()
         self._pending.add(pending)
         try:
             with pending:
-                seconds, ahead = self._remote.options.setup_seconds, self._ahead.take(endpoint)
-                answer = await self._remote.ask(
-                    endpoint, self._environment, headers=headers, seconds=seconds, ahead=ahead
-                )
-        except (NotFound, Gone) as error:
-            raise await self._diagnosed(error) from None
+                answer = await asked
         finally:
             self._pending.discard(pending)
         self.heard = asyncio.get_running_loop().time()

@@ -63,11 +63,6 @@ class MultiplexedTransport:
         link = self._links.get(headers.get(API_KEY, ""))
         return link if link is not None and link.is_up and self._loop is loop else None
 
-    def new_sid(self, headers: Mapping[str, str]) -> str:
-        """An id for a new session of the server that is linked; empty if only the server can make one."""
-        link = self.link_up(headers, running_loop())
-        return "" if link is None else link.new_sid()
-
     async def close(self) -> None:
         """Closes all connections. Requests that are still sent, as to delete a session, go by HTTP."""
         self._ours = False
@@ -161,6 +156,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         """Whether the server offers links; None if the connection broke, or it is not now."""
 
     def new_sid(self) -> str:
+        """An id for a new session of this server; empty if only the server can make one."""
         return self._prefix + new_session_id()[PREFIX_CHARS:] if self._prefix and self._makes_ids else ""
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
