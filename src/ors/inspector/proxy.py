@@ -84,7 +84,7 @@ class InspectorProxy:
             await reply(send, refusal(error))
 
     def _check_token(self, request: Request) -> None:
-        if not secrets.compare_digest(request.header(TOKEN) or b"", self.token.encode()):
+        if not secrets.compare_digest(request.headers.get(TOKEN) or b"", self.token.encode()):
             raise Forbidden(f"The token is missing or wrong: open the address that `{self._command}` printed")
 
     async def home(self, request: Request) -> Answer:
@@ -137,7 +137,9 @@ class InspectorProxy:
             response.close()
 
     def _sent(self, request: Request) -> Mapping[str, str]:
-        given = {name: value.decode("latin-1") for name in SENT if (value := request.header(name.encode()))}
+        given = {
+            name: value.decode("latin-1") for name in SENT if (value := request.headers.get(name.encode()))
+        }
         return {**self._headers, **given}
 
 

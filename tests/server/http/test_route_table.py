@@ -37,7 +37,7 @@ def routes(*names: str) -> Routes:
     """The routes of environments with these names."""
     table = Routes(
         {name: Served(name) for name in names},  # type: ignore[misc]
-        lambda request: request.header(b"accept") == b"text/html",
+        lambda request: request.headers.get(b"accept") == b"text/html",
         lambda request: Served("its session's"),  # type: ignore[arg-type, return-value]
     )
     table.add("owner", [said(route) for route in ROUTES])

@@ -118,44 +118,32 @@ class ASGI:
         self._prepared = True
 
     async def _read(self, request: Request, receive: Receive) -> bool:
-        """Reads the body; returns whether it is complete."""
-        message = await receive()
-        if message["type"] != "http.request":
-            return False
-        request.body = message.get("body", b"")
-        if message.get("more_body"):
-            limit = self._app.admit(request)
-            return await self._read_rest(request, receive, limit if isinstance(limit, int) else await limit)
-        if len(request.body) > self._app.limits.body_bytes:
-            raise too_large(self._app.limits.body_bytes)
-        return True
-
-    async def _read_rest(self, request: Request, receive: Receive, limit: int) -> bool:
-        """Reads a body that arrives in parts; returns whether it is complete.
+        """Reads the body; returns whether it is complete.
 
         Raises:
             ORSError: it is too long or too slow, or too many bodies are arriving.
         """
-        data, since = bytearray(request.body), asyncio.get_running_loop().time()
-        self._arriving.bytes += len(data)
-        message: Message = {"more_body": True}
+        data, since, limit = bytearray(), asyncio.get_running_loop().time(), None
+        more = True
         try:
-            while message.get("more_body"):
-                self._arriving.add(0)
-                if len(data) > limit:
-                    raise too_large(limit)
+            while more:
                 async with asyncio.timeout_at(since + seconds_for(len(data))):
                     message = await receive()
                 if message["type"] != "http.request":
                     return False
-                self._arriving.bytes += len(message.get("body", b""))
-                data += message.get("body", b"")
+                part, more = message.get("body", b""), message.get("more_body", False)
+                data += part
+                self._arriving.add(len(part))
+                if more and limit is None:
+                    admitted = self._app.admit(request)
+                    limit = admitted if isinstance(admitted, int) else await admitted
+                most = self._app.limits.body_bytes if limit is None else limit
+                if len(data) > most:
+                    raise too_large(most)
         except TimeoutError:
             raise too_slow() from None
         finally:
             self._arriving.bytes -= len(data)
-        if len(data) > limit:
-            raise too_large(limit)
         request.body = bytes(data)
         return True
 

@@ -22,9 +22,8 @@ from ors.server.connections.context import (
     ConnectionContext,
     Open,
     Responder,
-    Upgraded,
 )
-from ors.server.connections.link import upgrade
+from ors.server.connections.link import LinkServer, upgrade
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
 from ors.server.http.routing import LIVE, READY
@@ -157,8 +156,8 @@ class Clients:
         """Iterates over the HTTP connections."""
         return iter([each for each in list(self.open) if isinstance(each, Connection)])
 
-    def links(self) -> list[Upgraded]:
-        return [each for each in list(self.open) if isinstance(each, Upgraded)]
+    def links(self) -> list[LinkServer]:
+        return [each for each in list(self.open) if isinstance(each, LinkServer)]
 
     def sweep(self, now: float) -> None:
         """Closes idle connections, and sets the date of answers. Called once a second."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Union
 
 from ors.errors import ORSError, ResponseError, Unavailable
 from ors.limits import ARRIVING_BYTES, Limits
@@ -14,6 +14,7 @@ from ors.server.http.streams import Outcome
 
 if TYPE_CHECKING:
     from ors.server.connections.connection import Connection
+    from ors.server.connections.link import LinkServer
 
 KEEP_ALIVE_SECONDS = 75.0
 """Longer than our clients keep a connection, so that none is closed as a request arrives."""
@@ -70,21 +71,7 @@ class Upgrade(NamedTuple):
     """Takes the transport, with the headers of that request and the bytes after it."""
 
 
-@runtime_checkable
-class Upgraded(Protocol):
-    """A connection that has switched to another protocol."""
-
-    def sweep(self, now: float) -> None:
-        """Closes it if its client reads nothing for too long."""
-
-    def goodbye(self) -> None:
-        """Asks its client to use another server, and to close when it has all its answers."""
-
-    def shutdown(self) -> None:
-        """Closes at the end of the server: now, or after the current answers."""
-
-
-Open = set[Union["Connection", Upgraded]]
+Open = set[Union["Connection", "LinkServer"]]
 """The connections of a server that are open."""
 
 

@@ -72,10 +72,6 @@ class Request:
         made.key = self.key
         return made
 
-    def header(self, name: bytes) -> bytes | None:
-        """The value of a header, given in lower case; the last one if there are several."""
-        return self.headers.get(name)
-
     def asked(self, name: str) -> str:
         """Returns a value of the query, or an empty string."""
         return parse_qs(self.query.decode("latin-1")).get(name, [""])[0]
@@ -144,7 +140,7 @@ class Request:
 
     def secrets(self) -> dict[str, str]:
         """The secrets of the `X-Secrets` header: base64 of JSON `{"name": {"value": "…"}}`."""
-        value = self.header(_SECRETS)
+        value = self.headers.get(_SECRETS)
         if value is None:
             return {}
         try:
