@@ -115,13 +115,6 @@ def test_tasks_that_nobody_counts_are_searched(library: Raw) -> None:
     assert searched(library, "endless", "39") == [39]
 
 
-def test_few_tasks_in_an_answer_are_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("admin.tasks", "episodes.environments"):
-        monkeypatch.setattr(f"ors.server.{module}.REPLY_TASKS", 3)
-    with serving(Server([Counted])) as url:
-        assert searched(Raw(url), "counted", "number 6") == [6, 60, 61, 62, 63]
-
-
 @pytest.mark.parametrize(
     ("query", "status", "told"),
     [

@@ -14,7 +14,7 @@ from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
 from ors.server.admin.description import described, listed
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.metrics import Metrics
-from ors.server.admin.tasks import TaskSearch
+from ors.server.admin.tasks import search
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request
@@ -176,8 +176,8 @@ class Inspector:
         if environment is None:
             raise NotFound("No such environment")
         private = self._keys.sees_private(request.key)
-        search = TaskSearch(environment, request.asked("split"), request.asked("text"), private)
-        return answer(await search.run(request.number("from", 0)))
+        split, text, start = request.asked("split"), request.asked("text"), request.number("from", 0)
+        return answer(await search(environment, split, text, start, private=private))
 
     def live(self, request: Request) -> Answer | Feed:
         return _without_waiting(request, self._live.sessions(_view(request)))
