@@ -100,13 +100,19 @@ class Request:
             return sid.decode("latin-1").strip()  # the older encoding of headers
 
     def new_session_id(self) -> str:
-        return _checked(self.session_id(), _protocol.SESSION_ID)
+        sid = self.session_id()
+        if not _protocol.valid_session_id(sid):
+            raise _wrong_id(_protocol.SESSION_ID)
+        return sid
 
     def idempotency_key(self) -> str | None:
         value = self.headers.get(IDEMPOTENCY_KEY)
         if value is None:
             return None
-        return _checked(value.decode("latin-1").strip(), _protocol.IDEMPOTENCY_KEY)
+        key = value.decode("latin-1").strip()
+        if not _protocol.valid_session_id(key):
+            raise _wrong_id(_protocol.IDEMPOTENCY_KEY)
+        return key
 
     def limits(self, limits: Limits) -> Limits:
         """The limits of the new session: it may expire sooner than others, if its client asks for that."""
@@ -213,10 +219,8 @@ def doubled(name: bytes) -> BadRequest:
     return BadRequest(f"The request has two {SINGLE_HEADERS[name]} headers; send one")
 
 
-def _checked(value: str, header: str) -> str:
-    if not _protocol.valid_session_id(value):
-        raise BadRequest(f"The header {header} must be 1 to {_protocol.MAX_ID_CHARS} printable characters")
-    return value
+def _wrong_id(header: str) -> BadRequest:
+    return BadRequest(f"The header {header} must be 1 to {_protocol.MAX_ID_CHARS} printable characters")
 
 
 def _fitted(model: type[Model], value: dict[str, Any]) -> Model:

@@ -49,7 +49,6 @@ class CallFinished(NamedTuple):
     reward: float | None
     finished: bool
     trace: str = ""
-    """The `traceparent` of the request that made it."""
     components: Mapping[str, float] = {}
     """Its named rewards."""
 
@@ -167,16 +166,13 @@ class SessionClosed(NamedTuple):
     seconds: float
     teardown_seconds: float
     outcome: str = ""
-    """"scored", "unscored" or "failed"."""
+    """This and what follows as in `EpisodeEnded`."""
     reward: float | None = None
-    """The sum of the rewards of its calls; None unless it is scored."""
     calls: int = 0
     place: tuple[str, int] | None = None
     """The split and the index of its task, if the client gave them."""
     task: JSONObject | None = None
-    """The whole task, with private fields."""
     components: Mapping[str, float] = {}
-    """The sums of its named rewards."""
 
 
 class Rejected(NamedTuple):

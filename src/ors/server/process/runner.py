@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
@@ -262,16 +262,14 @@ class Runner:
 
     async def _stop(self) -> None:
         """Drains for the grace period, lets the last answers leave, and stops all parts."""
-        await self._unless(lambda: self._force_exit, self._drain())
+        drains = asyncio.gather(*(part.drain() for part in self.parts))
+        await self._unless(lambda: self._force_exit, drains)
         for part in self.parts:
             part.cut()
         await self.clients.close(lambda: self._force_exit)
         for part in reversed(self.parts):
             if not self._force_exit:
                 await part.stop()
-
-    async def _drain(self) -> None:
-        await asyncio.gather(*(part.drain() for part in self.parts))
 
     async def wait_until_none(self, left: Callable[[], Sized], seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -281,10 +279,10 @@ class Runner:
             await asyncio.sleep(0.02)
 
     async def _unless(
-        self, told: Callable[[], bool], work: Coroutine[Any, Any, None], error: type[Exception] | None = None
+        self, told: Callable[[], bool], work: Awaitable[Any], error: type[Exception] | None = None
     ) -> None:
         """Runs `work` in a task, and cancels it when `told` becomes true; then raises `error`."""
-        task = asyncio.create_task(work)
+        task = asyncio.ensure_future(work)
         while not task.done():
             await asyncio.wait({task}, timeout=1 / TICKS_A_SECOND)
             if told() and not task.done():
