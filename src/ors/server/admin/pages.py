@@ -1,12 +1,10 @@
 """Pages below `/-/`: health, metrics, sessions and their forks, and the inspector with its interface."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any, Protocol
 
 from ors._version import __version__
@@ -31,6 +29,7 @@ MAX_PAGE = 1000
 LIVE_MAX_PAGE = 2000
 LOOK_SECONDS = 5.0
 
+PAGE_FOLDER = Path(__file__).parents[2] / "inspector" / "page"
 TYPES = {
     ".html": b"text/html; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
@@ -85,18 +84,11 @@ class Pages:
 
     def sessions(self, request: Request) -> Answer:
         """A page of this key's sessions: `?environment=`, `?state=`, `?offset=`, `?limit=`."""
-        name, state = request.asked("environment"), request.asked("state")
-        found = [
-            session
-            for session in self._sessions
-            if session.key == request.key
-            and name in ("", session.environment)
-            and state in ("", session.state.value)
-        ]
-        start, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
+        view = _view(request, MAX_PAGE)
+        found = [session for session in self._sessions if view.shows(session)]
         now = asyncio.get_running_loop().time()
-        page = [_session_json(session, now) for session in found[start : start + count]]
-        return answer({"total": len(found), "offset": start, "sessions": page})
+        page = [_session_json(each, now) for each in found[view.offset : view.offset + view.limit]]
+        return answer({"total": len(found), "offset": view.offset, "sessions": page})
 
     async def end_session(self, sid: str, request: Request) -> Answer:
         ending = self._sessions.delete(sid, asyncio.get_running_loop().time(), request.key)
@@ -180,7 +172,7 @@ class Inspector:
         return answer(await search(environment, split, text, start, private=private))
 
     def live(self, request: Request) -> Answer | Feed:
-        return _without_waiting(request, self._live.sessions(_view(request)))
+        return _without_waiting(request, self._live.sessions(_view(request, LIVE_MAX_PAGE)))
 
     def calls(self, sid: str, request: Request) -> Answer | Feed:
         try:
@@ -230,15 +222,8 @@ class Inspector:
 @cache
 def page_files() -> Mapping[str, Answer]:
     """The files of the page by their path in its folder, read once."""
-    return dict(_files_in(files("ors").joinpath("inspector", "page"), ""))
-
-
-def _files_in(folder: Traversable, path: str) -> Iterator[tuple[str, Answer]]:
-    for file in folder.iterdir():
-        if file.is_dir():
-            yield from _files_in(file, f"{path}{file.name}/")
-        else:
-            yield path + file.name, _file(file.name, file.read_bytes())
+    found = [path for path in PAGE_FOLDER.rglob("*") if path.is_file()]
+    return {path.relative_to(PAGE_FOLDER).as_posix(): _file(path) for path in found}
 
 
 def page_file(name: str) -> Answer:
@@ -248,15 +233,15 @@ def page_file(name: str) -> Answer:
     return found
 
 
-def _file(name: str, content: bytes) -> Answer:
+def _file(path: Path) -> Answer:
     headers = Headers(
-        (b"content-type", TYPES[PurePosixPath(name).suffix]),
+        (b"content-type", TYPES[path.suffix]),
         (b"content-security-policy", POLICY),
         (b"x-content-type-options", b"nosniff"),
         (b"referrer-policy", b"no-referrer"),
         (b"cache-control", b"no-cache"),
     )
-    return Answer(200, content, headers)
+    return Answer(200, path.read_bytes(), headers)
 
 
 def _without_waiting(request: Request, feed: Feed) -> Answer | Feed:
@@ -264,6 +249,6 @@ def _without_waiting(request: Request, feed: Feed) -> Answer | Feed:
     return Answer(200, b"", STREAM) if request.method == "HEAD" else feed
 
 
-def _view(request: Request) -> View:
-    start, count = request.number("offset", 0), min(request.number("limit", PAGE), LIVE_MAX_PAGE)
+def _view(request: Request, most: int) -> View:
+    start, count = request.number("offset", 0), min(request.number("limit", PAGE), most)
     return View(request.key, request.asked("environment"), request.asked("state"), start, count)
