@@ -1,5 +1,6 @@
 """What the live feed and the metrics tell about episodes that have ended."""
 
+import asyncio
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -120,7 +121,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
     left = weakref.ref(task)
     del task
     assert left() is not None  # its row is made later
-    app._reap()
+    app._reap(asyncio.get_running_loop())
     assert left() is None
     [row] = app.inspector._live.ended.shown("", "lab")
     assert row["task"] == {"n": 1}

@@ -265,31 +265,24 @@ class App(Part):
         loop = asyncio.get_running_loop()
         if self._reaping is not None and self.shared.loop is loop:
             return
-        # A timer, not a task: without lifespan events nothing would end a task.
         self.shared.loop = self.threads.loop = loop
         SANDBOX_OBSERVER.set(self._code.sandboxes)  # for all that this context starts
         self.timers.start(loop)
         self._mcp_timers.start(loop)
-        self._watch.start(self.shared.loop)
-        self._live.start(self.shared.loop)
-        self._schedule_reap()
+        self._watch.start(loop)
+        self._live.start(loop)
+        # A timer, not a task: without lifespan events nothing would end a task.
+        self._reaping = loop.call_later(REAP_SECONDS, self._reap, loop)
 
-    def _reap(self) -> None:
-        assert self.shared.loop is not None
-        now = self.shared.loop.time()
-        self.sessions.reap(now)
+    def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._reaping = loop.call_later(REAP_SECONDS, self._reap, loop)
+        self.sessions.reap(loop.time())
         self._live.ended.settle()
-        self._reap_results()
-        self._schedule_reap()
+        self._reap_results(loop)
 
-    def _reap_results(self) -> None:
-        assert self.shared.loop is not None
-        if self.shared.kept.reap(self.shared.loop.time()):  # the loop runs others in between
-            self.shared.loop.call_later(BETWEEN_SECONDS, self._reap_results)
-
-    def _schedule_reap(self) -> None:
-        assert self.shared.loop is not None
-        self._reaping = self.shared.loop.call_later(REAP_SECONDS, self._reap)
+    def _reap_results(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self.shared.kept.reap(loop.time()):  # the loop runs others in between
+            loop.call_later(BETWEEN_SECONDS, self._reap_results, loop)
 
     def _is_ready(self) -> bool:
         return self.sessions.accepts_sessions and not self.sessions.admission.saturated
