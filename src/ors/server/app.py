@@ -101,7 +101,7 @@ class App(Part):
             MetricSource(shared, self.sessions, code, list(environments), self._watch),
             {name: each.tool_names for name, each in environments.items()},
         )
-        self._live = LiveSessions(shared, self.sessions, environments, keys)
+        self._live = LiveSessions(self.sessions, environments, keys)
         self._subscribe()
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._further: list[tuple[Any, Sequence[Route[Any]]]] = []
@@ -116,9 +116,7 @@ class App(Part):
         observers.subscribe(self._live.loop_held, [LoopHeld])
 
     def _all_routes(self) -> Routes:
-        endpoints = Endpoints(
-            self._environments, self.shared, self.keys, self.sessions, self.timers, self._new_session_id
-        )
+        endpoints = Endpoints(self._environments, self.keys, self.sessions, self.timers, self._new_session_id)
         routes = Routes(self._environments, self._is_visit, endpoints.environment_of)
         routes.add(endpoints, STANDARD)
         mcp = MCP(self._environments, self.sessions, self._mcp_timers, self.tasks)

@@ -19,7 +19,6 @@ from ors.server.sessions.calls import Call
 from ors.server.sessions.kept_results import RecentCall
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
-from ors.server.sessions.shared import Shared
 
 TICK_SECONDS = 1.0
 PING_TICKS = 10
@@ -47,10 +46,8 @@ class View:
 class LiveSessions:
     """All feeds of sessions. The traffic is summed up also without readers, for those who come later."""
 
-    def __init__(
-        self, shared: Shared, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys
-    ) -> None:
-        self._shared = shared
+    def __init__(self, sessions: Sessions, environments: Mapping[str, ServedEnvironment], keys: Keys) -> None:
+        self._shared = shared = sessions.shared
         self._sessions = sessions
         self._previews = TaskPreviews(environments, keys)
         self.ended = EndedEpisodes(shared, self._previews)

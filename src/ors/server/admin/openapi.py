@@ -50,6 +50,10 @@ def _or_null(kind: str) -> JSON:
     return {"type": [kind, "null"]}
 
 
+def _own(path: str, method: str = "GET") -> Endpoint:
+    return Endpoint(path.lstrip("/"), method)
+
+
 class Operation(NamedTuple):
     """One endpoint, in words and schemas."""
 
@@ -85,9 +89,6 @@ ENVIRONMENT = shape(
     authors=listed(STRING),
     needs=shape(sandbox={"type": "boolean"}, network=_or_null("boolean"), memory=_or_null("integer")),
 )
-_DESCRIPTION = Endpoint(f"{_protocol.DESCRIPTION.name}/{{environment}}", "GET")
-_SESSIONS = Endpoint(SESSIONS.lstrip("/"), "GET")
-_SESSION = Endpoint(f"{SESSIONS.lstrip('/')}/{{sid}}", "DELETE")
 _CREATE_SESSION = (
     "With `Accept: text/event-stream`, the answer is a stream: the event `task_id` with the id, and "
     "the event `end` with the same JSON."
@@ -164,30 +165,25 @@ OPERATIONS = (
             failed={"type": "boolean"},
         ),
     ),
-    Operation(Endpoint(LIVE.lstrip("/"), "GET"), "Says that the process runs. Needs no key.", STATUS),
+    Operation(_own(LIVE), "Says that the process runs. Needs no key.", STATUS),
+    Operation(_own(READY), "Says that new sessions are taken; 503 if not. Needs no key.", STATUS),
+    Operation(_own(METRICS), "The metrics, for Prometheus.", "text/plain"),
     Operation(
-        Endpoint(READY.lstrip("/"), "GET"),
-        "Says that new sessions are taken; 503 if not. Needs no key.",
-        STATUS,
-    ),
-    Operation(Endpoint(METRICS.lstrip("/"), "GET"), "The metrics, for Prometheus.", "text/plain"),
-    Operation(
-        _DESCRIPTION,
+        _own(f"{_protocol.DESCRIPTION.path()}/{{environment}}"),
         "What an environment says about itself.",
         ENVIRONMENT,
-        None,
-        "`num_tasks` of a split is null if counting failed, and absent with `counts=false`. `parameters` is "
-        "absent if the environment has none.",
+        more="`num_tasks` of a split is null if counting failed, and absent with `counts=false`. "
+        "`parameters` is absent if the environment has none.",
         query={"counts": STRING},
     ),
     Operation(
-        _SESSIONS,
+        _own(SESSIONS),
         "The sessions of this key.",
         shape(total={"type": "integer"}, offset={"type": "integer"}, sessions=listed({"type": "object"})),
         query={"environment": STRING, "state": STRING, "offset": COUNT, "limit": COUNT},
     ),
-    Operation(_SESSION, "Ends one of them.", SID),
-    Operation(Endpoint(OPENAPI.lstrip("/"), "GET"), "This document.", {"type": "object"}),
+    Operation(_own(f"{SESSIONS}/{{sid}}", "DELETE"), "Ends one of them.", SID),
+    Operation(_own(OPENAPI), "This document.", {"type": "object"}),
 )
 
 HEADERS = {

@@ -21,7 +21,7 @@ from ors.server.sessions.admission import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
-from ors.server.sessions.shared import SHUTDOWN, Shared
+from ors.server.sessions.shared import SHUTDOWN
 from ors.types import (
     CreateSession,
     GetTask,
@@ -49,15 +49,13 @@ class Endpoints:
     def __init__(
         self,
         environments: dict[str, ServedEnvironment],
-        shared: Shared,
         keys: Keys,
         sessions: Sessions,
         timers: CallTimers,
         new_session_id: Callable[[], str],
     ) -> None:
         self._environments = environments
-        self._shared = shared
-        self._limits = shared.limits
+        self._shared = sessions.shared
         self._keys = keys
         self._sessions = sessions
         self._timers = timers
@@ -143,7 +141,7 @@ class Endpoints:
         self._shared.check_open()
         creation = Creation(request, sid, given, environment, secrets)
         if not self._sessions.admission.enter(environment.name, request.key):
-            if not self._limits.queue:
+            if not self._shared.limits.queue:
                 raise self._sessions.admission.full()
             return self._create_when_admitted(creation)
         return self._create_now(creation)
