@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ors import Server
-from ors.server.admin.recent_activity import KEPT, SHOWN
+from ors.server.admin.live_sessions import KEPT, SHOWN
 from ors.server.observe.events import EpisodeEnded
 from ors.types import Blocks
 from tests.server.observe.test_metrics_and_log import samples

@@ -3,7 +3,7 @@
 import asyncio
 
 from ors.limits import Limits
-from ors.server.admin.recent_activity import Traffic
+from ors.server.admin.live_sessions import Traffic
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.sessions.calls import Call, Calls

@@ -11,9 +11,8 @@ from ors._json import loads
 from ors._protocol.sse import Decoder
 from ors.cluster.link.client import Forwarded
 from ors.cluster.routing.peers import Peers
-from ors.server.admin.live_sessions import TICK_SECONDS
+from ors.server.admin.live_sessions import SHOWN, TICK_SECONDS
 from ors.server.admin.pages import LIVE_MAX_PAGE, PAGE
-from ors.server.admin.recent_activity import SHOWN
 from ors.server.app import App
 from ors.server.http.answers import Headers
 from ors.server.http.requests import Request

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -155,9 +154,8 @@ class _Response:
         self._more = [] if request.more is None else request.more.pairs
         if b"upgrade" in request.headers:  # uvicorn reads the body of such a request as another request
             self._more.append((b"connection", b"close"))
-        self._messages: deque[Message] = deque()
-        self._arrived = asyncio.Event()
-        self._over = False  # no message will be added
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue()  # None after the last one
+        self._over = False
         self._stream: Stream | None = None
         self._started = False
         self._paused = False
@@ -168,13 +166,9 @@ class _Response:
         watch = None if self._over else asyncio.create_task(self._watch(receive))
         ending = asyncio.get_running_loop().call_later(FEED_SECONDS, self._stop)
         try:
-            while not self._over or self._messages:
-                if not self._messages:
-                    self._arrived.clear()
-                    await self._arrived.wait()
-                    continue
-                await send(self._messages.popleft())
-                if self._paused and not self._messages and self._stream is not None:
+            while (message := await self._messages.get()) is not None:
+                await send(message)
+                if self._paused and self._messages.empty() and self._stream is not None:
                     self._paused = False
                     self._stream.resume()
         finally:
@@ -187,7 +181,6 @@ class _Response:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._leave()
-        self._messages.clear()
         self.abort()
 
     def _leave(self) -> None:
@@ -236,23 +229,22 @@ class _Response:
 
     def part(self, data: bytes) -> None:
         self._put({"type": "http.response.body", "body": data, "more_body": True})
-        if len(self._messages) >= MAX_UNSENT and self._stream is not None and not self._paused:
+        if self._messages.qsize() >= MAX_UNSENT and self._stream is not None and not self._paused:
             self._paused = True
             self._stream.pause()
 
     def end(self, data: bytes) -> bool:
         self._stream = None
-        self._over = True
         self._put({"type": "http.response.body", "body": data})
+        self.abort()
         return True
 
     def abort(self) -> None:
         self._over = True
-        self._arrived.set()
+        self._put(None)
 
-    def _put(self, message: Message) -> None:
-        self._messages.append(message)
-        self._arrived.set()
+    def _put(self, message: Message | None) -> None:
+        self._messages.put_nowait(message)
 
 
 def _check_size(scope: Message) -> None:
