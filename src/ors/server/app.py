@@ -232,7 +232,6 @@ class App(Part):
             request.key = self.keys.name_of(request.api_key())
 
     def refused(self, error: ORSError) -> Answer:
-        """Returns the answer to a request that is refused, and counts it."""
         if error.reason in _REJECTIONS:
             self.shared.observers.tell(Rejected(error.reason))
         return refusal(error)
@@ -322,7 +321,6 @@ class App(Part):
         await runner.wait_until_none(runner.clients.links, LEAVE_SECONDS)
 
     async def stop(self) -> None:
-        """Ends every session, and runs the `shutdown` hooks."""
         self._watch.stop()
         self._live.stop()
         if self._reaping is not None:

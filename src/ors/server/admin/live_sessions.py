@@ -107,7 +107,6 @@ class LiveSessions:
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
     def loop_held(self, event: LoopHeld) -> None:
-        """Shows with its environment that a method has held the event loop."""
         held = self._held.setdefault(event.environment, {})
         held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
 
@@ -192,7 +191,6 @@ class SessionFeed:
         self._sent = b""
 
     def begin(self, row: dict[str, Any], prompt: bytes | None, recent: Sequence[RecentCall]) -> None:
-        """Sends the session, its prompt, the calls that have ended, and the running ones."""
         self.tell_session(row)
         self.feed.tell(_prompt_event(prompt))
         known = {call.id for call in recent}
@@ -211,7 +209,6 @@ class SessionFeed:
         return True
 
     def show(self, happened: Watched) -> None:
-        """Sends the prompt, and the begin or the end of a call."""
         if isinstance(happened, PromptAsked) and not happened.error:
             fits = len(dumps(happened.blocks)) <= MOST_SHOWN_BYTES
             self.feed.tell(event("prompt", happened.blocks if fits else None))

@@ -65,7 +65,6 @@ class ASGI:
         self._prepared = False
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Serves one request, or the lifespan of the server."""
         if scope["type"] == "http":
             await self._serve(scope, receive, send)
         elif scope["type"] == "lifespan":
@@ -161,7 +160,6 @@ class _Response:
         self._paused = False
 
     async def run(self, outcome: Outcome, receive: Receive, send: Send) -> None:
-        """Answers with `outcome`, until it is complete or the client has left."""
         self.answer(outcome)
         watch = None if self._over else asyncio.create_task(self._watch(receive))
         ending = asyncio.get_running_loop().call_later(FEED_SECONDS, self._stop)

@@ -153,7 +153,6 @@ class Clients:
     # ── Connected ────────────────────────────────────────────────────────────────────────────────
 
     def __iter__(self) -> Iterator[Connection]:
-        """Iterates over the HTTP connections."""
         return iter([each for each in list(self.open) if isinstance(each, Connection)])
 
     def links(self) -> list[LinkServer]:
@@ -191,7 +190,6 @@ class Clients:
                 task.cancel()
 
     def listening(self) -> Iterator[int]:
-        """Yields the file descriptors on which clients are accepted."""
         for server in self.servers:
             yield from (each.fileno() for each in server.sockets)
 

@@ -92,7 +92,6 @@ class Connection(asyncio.Protocol):
     # ── Called by the event loop ────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins, with a new client."""
         self._transport = transport  # type: ignore[assignment]
         self._open.add(self)
 
@@ -111,7 +110,6 @@ class Connection(asyncio.Protocol):
             self.stream.pause()
 
     def resume_writing(self) -> None:
-        """Continues: the client has caught up."""
         self._paused = False
         if self.stream is not None:
             self.stream.resume()
@@ -146,7 +144,6 @@ class Connection(asyncio.Protocol):
                 self._queue(last, 0)
 
     def send_continue(self) -> None:
-        """Tells a client that waits with its body to send it."""
         if self.state is FREE and not self._waiting:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -200,7 +197,6 @@ class Connection(asyncio.Protocol):
             self.answer(failure())
 
     def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        """Sends a complete answer; returns whether the client was still connected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -219,7 +215,6 @@ class Connection(asyncio.Protocol):
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        """Begins an answer of unknown length."""
         self.state = STREAMING
         framing = self._framing
         if framing.bodyless or not framing.chunked:
@@ -228,12 +223,10 @@ class Connection(asyncio.Protocol):
         self._write(self._head(status, headers.wire, None) + first)
 
     def part(self, data: bytes) -> None:
-        """Sends more of the body."""
         if not self._framing.bodyless:
             self._write(self._part(data))
 
     def end(self, data: bytes) -> bool:
-        """Sends the last of the body; returns whether the client was still connected."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -314,7 +307,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def _is_held(self) -> bool:
-        """Whether this server does not read, for now."""
         return self._paused or bool(self._waiting) or self.parser.state is ASKING
 
     def sweep(self, now: float) -> None:

@@ -107,12 +107,10 @@ class ArrivingBodies:
 
 
 def seconds_for(count: int) -> float:
-    """Returns the time for a body of which `count` bytes have arrived."""
     return BODY_SECONDS + count / LEAST_BYTES_A_SECOND
 
 
 def too_slow() -> ResponseError:
-    """The error for a body that takes too long."""
     text = f"The request body arrives too slowly: the limit is {BODY_SECONDS:.0f} s plus 1 s per "
     return ResponseError(f"{text}{LEAST_BYTES_A_SECOND} bytes", status=408, reason="limit")
 

@@ -193,13 +193,11 @@ class LinkServer(LinkEnd, asyncio.Protocol):
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
     def goodbye(self) -> None:
-        """Asks the other end to send no more, and to close the link when it has all answers."""
         self.write(frames.frame(frames.BYE, 0))
         for reply in list(self._replies.values()):
             reply.stop()
 
     def shutdown(self) -> None:
-        """Closes the link once all answers are sent."""
         self._ending = True
         for reply in list(self._replies.values()):
             reply.stop()

@@ -273,7 +273,6 @@ class RequestParser:
         self._connection.received(request, modern, modern and keep_alive)
 
     def _end_body(self) -> None:
-        """Ends a body that took more than one read."""
         self._stop_counting()
         self._connection.resume_reading()  # it may be complete before it is known who has sent it
 
@@ -301,7 +300,6 @@ _METHODS = {b"GET": "GET", b"POST": "POST"}
 
 @lru_cache(CACHED_TARGETS)
 def _target(url: bytes) -> tuple[str, bytes]:
-    """Splits a request's target into path and query."""
     path, _, query = url.partition(b"?")
     text = path.decode("ascii", "replace")
     if not text.startswith("/"):  # "http://host/path", as sent to a proxy

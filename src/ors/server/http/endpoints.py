@@ -262,7 +262,6 @@ class Endpoints:
 
 
 def new_session(request: Request, sid: str) -> Answer:
-    """Makes the answer with the id of a new session."""
     body = dumps({"sid": sid})
     if not request.wants_events():
         return Answer(200, body)

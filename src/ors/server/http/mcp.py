@@ -106,7 +106,6 @@ class MCPStream(CallStream):
         self._request = request
 
     def begin(self, sink: Sink) -> None:
-        """Waits for the result of the call, or writes it if it is there."""
         self._sink = sink
         if self._call.tail is not None:
             self._done()
@@ -166,7 +165,6 @@ def lost_call(request: Request, text: str) -> bytes:
 
 
 def _result(message: Message, tail: bytes) -> bytes:
-    """The answer to a call, by its events."""
     text: bytes | str | None = _protocol.short_tail(tail)
     if text is None:
         reader = _protocol.CallReader()

@@ -204,7 +204,6 @@ def too_large(limit: int) -> TooLarge:
 
 
 def too_long() -> ResponseError:
-    """The error for a path and query over the limit."""
     text = f"The path and query of the request are over the limit of {MAX_TARGET_BYTES} bytes"
     return ResponseError(text, status=414, reason="limit")
 

@@ -85,7 +85,6 @@ class CallStream(Stream):
         self._timers = timers
 
     def begin(self, sink: Sink) -> None:
-        """Waits for the result of the call, or writes it if it is there."""
         call = self._call
         if call.tail is None:
             self._sink = sink
@@ -212,33 +211,28 @@ class Feed(Stream):
         self._missed = 0
 
     def begin(self, sink: Sink) -> None:
-        """Opens the stream; events follow as they happen."""
         self._sink = sink
         sink.head(200, STREAM)
         self._on_open(self)
 
     def leave(self) -> None:
-        """Closes: the reader has left."""
         if self._sink is not None:
             self._sink = None
             self._on_close(self)
 
     def stop(self) -> None:
-        """Ends the stream while its reader is connected."""
         sink = self._sink
         self.leave()
         if sink is not None:
             sink.end(b"")
 
     def pause(self) -> None:
-        """Drops events until the reader has caught up."""
         self._paused = True
 
     def resume(self) -> None:
         self._paused = False
 
     def tell(self, part: bytes) -> None:
-        """Sends an event, unless the reader is too slow for it."""
         if self._sink is None:
             return
         if self._paused:
@@ -284,7 +278,6 @@ class Later(Stream):
         self._sink: Sink | None = None
 
     def begin(self, sink: Sink) -> None:
-        """Waits for the outcome, and answers with it."""
         self._sink = sink
         loop = asyncio.get_running_loop()
         self._task = task = asyncio.Task(self._wait(), loop=loop, name=self._request.path)

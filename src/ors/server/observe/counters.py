@@ -73,7 +73,6 @@ class CallCounters:
         self._tallies: dict[Labels, Tally] = {}
 
     def add(self, labels: Labels, seconds: float, size: int) -> None:
-        """Counts a call, with its duration and the size of its result."""
         tally = self._tallies.get(labels) or self._tally(*labels)
         tally.seconds += seconds
         tally.bytes += size

@@ -44,7 +44,6 @@ class LoopWatch:
 
     @property
     def lag(self) -> float:
-        """Worst event loop lag of the last 30 s."""
         return max(list(self._lags), default=0.0)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -1,4 +1,4 @@
-"""A lifeline and the description of threads, in real processes and threads."""
+"""A lifeline, trimmed memory and the description of threads, in real processes and threads."""
 
 import os
 import sys
