@@ -68,10 +68,13 @@ class Route(NamedTuple, Generic[Owner]):
 
 
 class RouteTable(Generic[Value]):
-    def __init__(self, rows: Iterable[tuple[str, str, Value]]) -> None:
+    def __init__(self, rows: Iterable[tuple[str, str, Value]] = ()) -> None:
         self.exact: dict[tuple[str, str], Value] = {}
         """By method and canonical path, for patterns without parameters."""
         self._patterns: list[tuple[str, re.Pattern[str], Value]] = []
+        self.add(rows)
+
+    def add(self, rows: Iterable[tuple[str, str, Value]]) -> None:
         for method, pattern, value in rows:
             path = _canonical(pattern)
             if "{" in path:
@@ -120,16 +123,13 @@ class Routes:
         self._environments = environments
         self._is_visit = is_visit
         self._environment_of = environment_of
-        self._rows: list[tuple[str, str, Callable[..., Outcome | Coming]]] = []
-        self._table = RouteTable(self._rows)
+        self._table: RouteTable[Callable[..., Outcome | Coming]] = RouteTable()
         self.exact = self._table.exact
         """By method and canonical path: all of the standard."""
 
     def add(self, owner: Owner, routes: Iterable[Route[Owner]]) -> None:
         for route in routes:
-            self._rows += self._bound(route, partial(route.handler, owner))
-        self._table = RouteTable(self._rows)
-        self.exact = self._table.exact
+            self._table.add(self._bound(route, partial(route.handler, owner)))
 
     def _bound(self, route: Route[Any], handler: Callable[..., Any]) -> Iterable[tuple[str, str, Handler]]:
         if not route.per_environment:
