@@ -103,37 +103,15 @@ class ServedEnvironment:
 
     async def tasks(self, split: str) -> Sequence[JSONObject]:
         self._check_split(split)
-        try:
-            tasks = await self._listed(split)
-        except NotImplementedError:
-            raise BadRequest(
-                "list_tasks is not supported by this environment. "
-                "Use the index-based API (num_tasks, task, task_range) instead."
-            ) from None
+        tasks = await self._listed(split, "Use the index-based API (num_tasks, task, task_range) instead.")
         self._check_count(len(tasks))
         return await self._read(tasks, slice(None))  # type: ignore[no-any-return]
 
-    async def _read(self, tasks: Sequence[JSONObject], which: int | slice) -> Any:
-        if isinstance(tasks, _AT_HAND):
-            return tasks[which]
-        # Other sequences may read a file for it, or run the author's code.
-        return await self._guarded("list_tasks", self._code.threads.run(getitem, tasks, which))
-
-    async def _listed(self, split: str) -> Sequence[JSONObject]:
-        # In our own threads, which do not keep the process alive when a listing hangs.
-        listing = self.cls._listing.tasks(split, self._code.threads.run)
-        tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing)
-        return tasks
-
     async def num_tasks(self, split: str) -> int:
         self._check_split(split)
-        try:
-            if not overrides(self.cls, "num_tasks"):
-                return len(await self._listed(split))
-            count: int = await self._call(self.cls.num_tasks, split)
-        except NotImplementedError:
-            text = "num_tasks is not supported by this environment: it has neither num_tasks nor list_tasks."
-            raise BadRequest(text) from None
+        if not overrides(self.cls, "num_tasks"):
+            return len(await self._listed(split, "Nor does it count its tasks."))
+        count: int = await self._call(self.cls.num_tasks, split)
         return count
 
     def task_at_hand(self, split: str, index: int) -> JSONObject | None:
@@ -145,36 +123,36 @@ class ServedEnvironment:
         self._check_split(split)
         if index < 0:
             raise BadRequest("Invalid index: it must not be negative")
-        count = await self._known_count(split)
+        listed = [] if self._makes_tasks else await self._listed(split)
+        count = await self._known_count(split) if self._makes_tasks else len(listed)
         if count is not None and index >= count:
-            raise _beyond(count)
-        try:
-            if not self._makes_tasks:
-                listed = await self._listed(split)
-                if index >= len(listed):
-                    raise _beyond(len(listed))
-                return await self._read(listed, index)  # type: ignore[no-any-return]
-            task: JSONObject = await self._call(self.cls.get_task, split, index)
-        except IndexError:
-            raise BadRequest("Invalid index: the split has no such task") from None
-        except NotImplementedError:
-            raise BadRequest("Tasks by index are not supported by this environment.") from None
+            raise BadRequest(f"Invalid index: the split has {count} {'task' if count == 1 else 'tasks'}")
+        if not self._makes_tasks:
+            return await self._read(listed, index)  # type: ignore[no-any-return]
+        task: JSONObject = await self._call(self.cls.get_task, split, index)
         return task
 
     async def task_range(self, split: str, start: int | None, stop: int | None) -> list[JSONObject]:
         self._check_split(split)
-        try:
-            if not overrides(self.cls, "get_task_range") and not overrides(self.cls, "get_task"):
-                await self._listed(split)  # the base class slices this list
-            count = await self._known_count(split)
-            if count is not None:
-                self._check_count(len(range(count)[start:stop]))
-            tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
-        except IndexError:
-            raise BadRequest("Invalid index range") from None
-        except NotImplementedError:
-            raise BadRequest("Ranges of tasks are not supported by this environment.") from None
+        if not overrides(self.cls, "get_task_range") and not self._makes_tasks:
+            await self._listed(split)  # the base class slices this list
+        count = await self._known_count(split)
+        if count is not None:
+            self._check_count(len(range(count)[start:stop]))
+        tasks: list[JSONObject] = await self._call(self.cls.get_task_range, split, start, stop)
         return tasks
+
+    async def _listed(self, split: str, instead: str = "") -> Sequence[JSONObject]:
+        # In our own threads, which do not keep the process alive when a listing hangs.
+        listing = self.cls._listing.tasks(split, self._code.threads.run)
+        tasks: Sequence[JSONObject] = await self._guarded("list_tasks", listing, instead)
+        return tasks
+
+    async def _read(self, tasks: Sequence[JSONObject], which: int | slice) -> Any:
+        if isinstance(tasks, _AT_HAND):
+            return tasks[which]
+        # Other sequences may read a file for it, or run the author's code.
+        return await self._guarded("list_tasks", self._code.threads.run(getitem, tasks, which))
 
     def _check_count(self, count: int) -> None:
         if count > REPLY_TASKS:
@@ -206,12 +184,16 @@ class ServedEnvironment:
         SPAWN.set(self._code.threads.run)
         return await self._guarded(fn.__name__, call(fn, *args))
 
-    async def _guarded(self, what: str, work: Awaitable[Any]) -> Any:
+    async def _guarded(self, what: str, work: Awaitable[Any], instead: str = "") -> Any:
         try:
             return await work
-        except (asyncio.CancelledError, IndexError, NotImplementedError):
+        except asyncio.CancelledError:
             raise
+        except NotImplementedError:
+            raise BadRequest(f"{what} is not supported by this environment. {instead}".rstrip()) from None
         except BaseException as error:  # SystemExit too: an author's listing must not end the server
+            if isinstance(error, IndexError) and what != "list_tasks":
+                raise BadRequest("Invalid index: the split has no such task") from None
             log.error("environment %s: %s failed\n%s", self.cls.name(), what, trace(error))
             words = self._code.error_text.told(f"Environment failed in {what}", error, cls=self.cls)
             raise ServerFailed(words, reason=failure_reason(error)) from None
@@ -247,10 +229,6 @@ def _whereabouts(cls: type[Environment]) -> str:
     except (OSError, TypeError):  # such as a class made by a function, or in a notebook
         return f"{cls.__module__}.{cls.__qualname__}"
     return f"{cls.__qualname__} ({file}:{line})"
-
-
-def _beyond(count: int) -> BadRequest:
-    return BadRequest(f"Invalid index: the split has {count} {'task' if count == 1 else 'tasks'}")
 
 
 def _items(task: Any) -> Iterable[tuple[str, Any]]:

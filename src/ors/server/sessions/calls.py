@@ -289,7 +289,7 @@ async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None
 class Fork:
     """One fork, from its request to the ids of the new sessions."""
 
-    __slots__ = ("_stopped", "_task", "_undo", "_wanted", "places")
+    __slots__ = ("_stopped", "_undo", "_wanted", "places", "task")
 
     def __init__(self, places: int, undo: Callable[[Sids], None]) -> None:
         self.places = places
@@ -297,19 +297,15 @@ class Fork:
         self._undo = undo
         self._wanted = 0  # requests that wait for the sessions, or have got them
         self._stopped = False
-        self._task: asyncio.Task[Sids] | None = None
-
-    def begin(self, work: Coroutine[Any, Any, Sids]) -> asyncio.Task[Sids]:
-        """Starts the task that makes the sessions."""
-        self._task = asyncio.get_running_loop().create_task(work)
-        return self._task
+        self.task: asyncio.Task[Sids] | None = None
+        """Makes the sessions."""
 
     async def sids(self) -> Sids:
         """The ids of the new sessions. When the last request that waits is cancelled, all is undone."""
-        assert self._task is not None
+        assert self.task is not None
         self._wanted += 1
         try:
-            return await asyncio.shield(self._task)
+            return await asyncio.shield(self.task)
         except asyncio.CancelledError:
             self._wanted -= 1
             self.undo_if_unwanted()
@@ -317,20 +313,20 @@ class Fork:
 
     def stop(self) -> None:
         """Cancels the task, once: a second time would interrupt its cleaning up."""
-        if self._task is not None and not self._stopped:
+        if self.task is not None and not self._stopped:
             self._stopped = True
-            self._task.cancel()
+            self.task.cancel()
 
     def undo_if_unwanted(self) -> None:
         """Stops the fork, or ends its sessions, unless a request waits for them or has got them."""
-        assert self._task is not None
+        assert self.task is not None
         if self._wanted and not self._stopped:
             return
-        if not self._task.done():
+        if not self.task.done():
             self.stop()
         elif not self._failed:
             self._stopped = True
-            self._undo(self._task.result())
+            self._undo(self.task.result())
 
     @property
     def void(self) -> bool:
@@ -339,7 +335,7 @@ class Fork:
 
     @property
     def _failed(self) -> bool:
-        task = self._task
+        task = self.task
         return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
@@ -361,7 +357,7 @@ class Forks:
         return None if known is None or known.void else known
 
     def start(self, fork: Fork, work: Coroutine[Any, Any, Sids], key: str | None) -> asyncio.Task[Sids]:
-        task = fork.begin(work)
+        task = fork.task = asyncio.create_task(work)
         self._running[task] = fork
         task.add_done_callback(self._ended)
         if key is not None:
