@@ -34,6 +34,8 @@ from ors.types import JSONObject
 _AT_HAND = (list, tuple)
 """Sequences that do not compute their items."""
 
+_NO_SECRETS: Mapping[str, str] = {}
+
 log = logging.getLogger("ors.server")
 
 
@@ -94,7 +96,7 @@ class ServedEnvironment:
         return self._with_toolsets[name]
 
     def episode(self, task: JSONObject, secrets: dict[str, str]) -> Episode:
-        return Episode(self._code, self.limits, self.cls, task, secrets)
+        return Episode(self._code, self.limits, self.cls, task, secrets or _NO_SECRETS)
 
     def without_private(self, tasks: Sequence[Any]) -> Sequence[Any]:
         if not self._private:

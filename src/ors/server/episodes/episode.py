@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from ors._authoring.tool_signatures import Returned, ToolDef, checked
-from ors._authoring.tools import SPAWN, ToolsLost, call, live_tools, method
+from ors._authoring.tools import SPAWN, Toolbox, ToolsLost, call, live_tools, method
 from ors._json import dumps
 from ors._masking import hidden
 from ors._protocol import result_events
@@ -45,48 +46,29 @@ class SetupTimeout(TimeoutError):
     """A setup exceeded its time limit."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Episode:
     """One instance of an environment, from its constructor to its teardown."""
 
-    __slots__ = (
-        "_busy",
-        "_cls",
-        "_code",
-        "_env",
-        "_finished",
-        "_limits",
-        "_order",
-        "_secrets",
-        "_steps_left",
-        "_tools",
-        "broken",
-        "broken_by",
-        "task",
-    )
+    _code: AuthorCode
+    _limits: Limits  # the server's, overridden by those of the class
+    _cls: type[Environment]
+    task: JSONObject
+    _secrets: Mapping[str, str]
+    broken: str = ""
+    """Why no further call can run; empty if calls can run."""
+    broken_by: str = "tool_timeout"
+    """The reason code of `broken`."""
+    _env: Environment | None = None
+    _busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
+    _order: CallOrder | None = None
+    _finished: bool = False
+    _tools: Toolbox = field(init=False)
+    _steps_left: int | None = field(init=False)
 
-    def __init__(
-        self,
-        code: AuthorCode,
-        limits: Limits,
-        cls: type[Environment],
-        task: JSONObject,
-        secrets: dict[str, str],
-    ) -> None:
-        self._code = code
-        self._limits = limits  # the server's, overridden by those of the class
-        self._cls = cls
-        self._tools = cls._tools()
-        self.task = task
-        self._secrets = Secrets(secrets) if secrets else None
-        self._env: Environment | None = None
-        self._busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
-        self._order: CallOrder | None = None
-        self._finished = False
-        self._steps_left = cls.max_steps
-        self.broken = ""
-        """Why no further call can run; empty if calls can run."""
-        self.broken_by = "tool_timeout"
-        """The reason code of `broken`."""
+    def __post_init__(self) -> None:
+        self._tools = self._cls._tools()
+        self._steps_left = self._cls.max_steps
 
     async def setup(self) -> None:
         seconds = self._limits.setup_seconds
@@ -123,7 +105,7 @@ class Episode:
         return await running
 
     def _make(self) -> None:
-        self._env = self._cls(task_spec=self.task, secrets=self._secrets or Secrets())
+        self._env = self._cls(task_spec=self.task, secrets=Secrets(self._secrets))
 
     def _has_default_constructor(self) -> bool:
         # The default constructor does not block, so it needs no thread.
@@ -199,7 +181,7 @@ class Episode:
 
     def _refusal(self, refusal: ToolError | SandboxLimit) -> Result:
         self._finished |= self._was_last_step()
-        secrets = (self._secrets or {}).values()
+        secrets = self._secrets.values()
         reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
         return refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
 
@@ -296,7 +278,7 @@ class Episode:
         return [self._with(env) for env in copies.made]
 
     def _with(self, env: Environment) -> "Episode":
-        made = Episode(self._code, self._limits, self._cls, self.task, self._secrets or {})
+        made = Episode(self._code, self._limits, self._cls, self.task, self._secrets)
         made._env, made._finished, made._steps_left = env, self._finished, self._steps_left
         return made
 
@@ -369,10 +351,10 @@ class Episode:
             raise ServerFailed(words, reason=failure_reason(error)) from None
 
     def _words(self, what: str, error: BaseException) -> str:
-        return self._code.error_text.told(what, error, (self._secrets or {}).values(), self._cls)
+        return self._code.error_text.told(what, error, self._secrets.values(), self._cls)
 
     def _log(self, what: str, error: BaseException) -> None:
-        secrets = (self._secrets or {}).values()
+        secrets = self._secrets.values()
         log.error("environment %s: %s\n%s", self._cls.name(), what, hidden(trace(error), secrets))
 
 

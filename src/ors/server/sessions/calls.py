@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -137,14 +138,12 @@ class Call:
         self._owner.shared.kept.missed(self.id)
 
 
+@dataclass(eq=False, slots=True)
 class EarlyCalls:
     """The calls of a session that came before its setup had ended."""
 
-    __slots__ = ("count", "line")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.line = asyncio.Lock()
+    count: int = 0
+    line: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Calls:
@@ -286,19 +285,17 @@ async def _run(call: Call, work: Work, name: str, given: dict[str, Any]) -> None
 # ── Forks ────────────────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(eq=False, slots=True)
 class Fork:
     """One fork, from its request to the ids of the new sessions."""
 
-    __slots__ = ("_stopped", "_undo", "_wanted", "places", "task")
-
-    def __init__(self, places: int, undo: Callable[[Sids], None]) -> None:
-        self.places = places
-        """Places for sessions that are taken, and not used yet."""
-        self._undo = undo
-        self._wanted = 0  # requests that wait for the sessions, or have got them
-        self._stopped = False
-        self.task: asyncio.Task[Sids] | None = None
-        """Makes the sessions."""
+    places: int
+    """Places for sessions that are taken, and not used yet."""
+    _undo: Callable[[Sids], None]
+    task: asyncio.Task[Sids] | None = None
+    """Makes the sessions."""
+    _wanted: int = 0  # requests that wait for the sessions, or have got them
+    _stopped: bool = False
 
     async def sids(self) -> Sids:
         """The ids of the new sessions. When the last request that waits is cancelled, all is undone."""

@@ -1,6 +1,7 @@
 """The score of one session: its calls and rewards, how its episode ended, and who is told so."""
 
 from array import array
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ors._rewards import MOST_COMPONENTS
@@ -12,24 +13,23 @@ if TYPE_CHECKING:
     from ors.server.sessions.session import ServerSession
 
 
+@dataclass(eq=False, slots=True)
 class Score:
     """Counts the calls of one session and sums up their rewards."""
 
-    __slots__ = ("calls", "components", "counted", "failed", "last", "outcome", "reward", "rewards")
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.reward = self.last = 0.0
-        self.components: dict[str, float] | None = None
-        """The sums of the named rewards, if there are any."""
-        self.rewards: array[float] | None = None
-        """The rewards of calls that gave one, be it 0; in eight bytes each."""
-        self.failed = False
-        """Whether the last call failed."""
-        self.counted = False
-        """Whether the end of the episode was counted."""
-        self.outcome = ""
-        """"scored", "unscored" or "failed", once it is counted."""
+    calls: int = 0
+    reward: float = 0.0
+    last: float = 0.0
+    components: dict[str, float] | None = None
+    """The sums of the named rewards, if there are any."""
+    rewards: "array[float] | None" = None
+    """The rewards of calls that gave one, be it 0; in eight bytes each."""
+    failed: bool = False
+    """Whether the last call failed."""
+    counted: bool = False
+    """Whether the end of the episode was counted."""
+    outcome: str = ""
+    """"scored", "unscored" or "failed", once it is counted."""
 
     def add(self, result: Result) -> None:
         """Counts a call that has ended."""

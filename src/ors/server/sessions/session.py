@@ -9,6 +9,7 @@ import asyncio
 import enum
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -62,58 +63,39 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ServerSession:
     """One episode under an id, with its calls. Belongs to the API key that created it."""
 
-    __slots__ = (
-        "_early",
-        "_ended",
-        "_opening",
-        "_settled",
-        "_shared",
-        "calls",
-        "created",
-        "environment",
-        "episode",
-        "failure",
-        "forks",
-        "key",
-        "limits",
-        "needs_pings",
-        "place",
-        "score",
-        "seen",
-        "sid",
-        "state",
-        "token",
-    )
+    _shared: Shared
+    limits: Limits
+    sid: str
+    environment: str
+    key: str
+    created: float
+    seen: float = field(init=False)
+    """When it was active last."""
+    state: State = CREATING
+    failure: ServerFailed | None = None
+    episode: Episode | None = None
+    place: tuple[str, int] | None = None
+    """The split and the index of its task; None if the client gave the task whole."""
+    needs_pings: bool = False
+    """Whether it expires without requests even while a call runs."""
+    score: Score = field(default_factory=Score)
+    calls: Calls = field(init=False)
+    """Running calls, and those whose results are kept."""
+    forks: Forks | None = None  # most sessions are never forked
+    token: str = ""
+    """Its name for MCP clients, once it has one."""
+    _opening: asyncio.Task[Any] | None = None
+    _settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
+    _early: EarlyCalls | None = None
+    _ended: tuple[str, str] = ("", "")  # the message and the reason of its end
 
-    def __init__(
-        self, shared: Shared, limits: Limits, sid: str, environment: str, key: str, now: float
-    ) -> None:
-        self._shared = shared
-        self.limits = limits
-        self.sid = sid
-        self.environment = environment
-        self.key = key
-        self.calls = Calls(shared, self._call_finished)
-        """Running calls, and those whose results are kept."""
-        self.created = self.seen = now
-        self.state = CREATING
-        self.failure: ServerFailed | None = None
-        self.episode: Episode | None = None
-        self.place: tuple[str, int] | None = None
-        """The split and the index of its task; None if the client gave the task whole."""
-        self.needs_pings = False
-        """Whether it expires without requests even while a call runs."""
-        self.score = Score()
-        self._opening: asyncio.Task[Any] | None = None
-        self._settled: asyncio.Future[None] | None = None  # set while somebody waits for the end of CREATING
-        self._early: EarlyCalls | None = None
-        self.forks: Forks | None = None  # most sessions are never forked
-        self.token = ""
-        """Its name for MCP clients, once it has one."""
-        self._ended = ("", "")  # the message and the reason of its end
+    def __post_init__(self) -> None:
+        self.seen = self.created
+        self.calls = Calls(self._shared, self._call_finished)
 
     async def task(self, asked: Coroutine[Any, Any, JSONObject]) -> JSONObject:
         """Waits for the task of this session. Raises Gone if the session ends first."""
