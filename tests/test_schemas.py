@@ -144,10 +144,10 @@ def test_valid_schemas_have_no_problems(number: int) -> None:
         ([], "it is not an object"),
         ({"type": "float"}, "$.type is not a JSON Schema type: 'float'"),
         ({"type": "string"}, "it does not describe an object, so no tool call can carry it"),
-        ({"type": "object", "properties": []}, "$.properties is not an object of schemas"),
+        ({"type": "object", "properties": []}, "$.properties is not an object of schemas: []"),
         ({"type": "object", "properties": {"x": 3}}, "$.properties.x is not a schema"),
         ({"type": "object", "required": "x"}, "$.required is not a list of names: 'x'"),
-        ({"type": "object", "anyOf": []}, "$.anyOf is not a list of schemas"),
+        ({"type": "object", "anyOf": []}, "$.anyOf is not a list of schemas: []"),
         ({"$ref": "#/$defs/Nobody"}, "$.$ref leads nowhere: '#/$defs/Nobody'"),
         (
             {"type": "object", "properties": {"x": {"pattern": "["}}},

@@ -200,6 +200,8 @@ _CHECKS: list[tuple[str, Callable[[Any], bool], str]] = [
 ]
 _RULES = {key: (fits, what) for keys, fits, what in _CHECKS for key in keys.split()}
 """What the value of a keyword must be."""
+_RULES |= dict.fromkeys(LISTS, (lambda rule: isinstance(rule, list) and bool(rule), "a list of schemas"))
+_RULES |= dict.fromkeys(NAMED, (lambda rule: isinstance(rule, Mapping), "an object of schemas"))
 
 
 def problems(schema: Any) -> list[str]:
@@ -208,57 +210,37 @@ def problems(schema: Any) -> list[str]:
         return []
     if not isinstance(schema, Mapping):
         return ["it is not an object"]
-    found = list(_Walk(schema).at(schema, "$"))
+    found = list(_problems(schema, "$", schema))
     if not found and "object" not in types(schema, "object"):
         found.append("it does not describe an object, so no tool call can carry it")
     return found
 
 
-class _Walk:
-    """Checks a schema and its subschemas; `root` is the document that `$ref` refers to."""
-
-    def __init__(self, root: Mapping[str, Any]) -> None:
-        self._root = root
-
-    def at(self, schema: Any, where: str) -> Iterator[str]:
-        if isinstance(schema, bool):
-            return
-        if not isinstance(schema, Mapping):
-            yield f"{where} is not a schema"
-            return
-        for key, rule in schema.items():
-            yield from self._rule(key, rule, f"{where}.{key}")
-
-    def _rule(self, key: str, rule: Any, where: str) -> Iterator[str]:
-        if key in SINGLE:
-            yield from self.at(rule, where)
+def _problems(schema: Any, where: str, root: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(schema, bool):
+        return
+    if not isinstance(schema, Mapping):
+        yield f"{where} is not a schema"
+        return
+    for key, rule in schema.items():
+        place = f"{where}.{key}"
+        if key in _RULES and not _RULES[key][0](rule):
+            yield f"{place} is not {_RULES[key][1]}: {rule!r}"
+        elif key == "$ref" and not _resolves(rule, root):
+            yield f"{place} leads nowhere: {rule!r}"
+        elif key in SINGLE:
+            yield from _problems(rule, place, root)
         elif key in LISTS:
-            yield from self._each(rule, where)
+            for index, each in enumerate(rule):
+                yield from _problems(each, f"{place}[{index}]", root)
         elif key in NAMED:
-            yield from self._named(rule, where)
-        elif key == "$ref":
-            if not self._resolves(rule):
-                yield f"{where} leads nowhere: {rule!r}"
-        elif key in _RULES and not _RULES[key][0](rule):
-            yield f"{where} is not {_RULES[key][1]}: {rule!r}"
+            for name, each in rule.items():
+                yield from _problems(each, f"{place}.{name}", root)
 
-    def _each(self, rule: Any, where: str) -> Iterator[str]:
-        if not isinstance(rule, list) or not rule:
-            yield f"{where} is not a list of schemas"
-            return
-        for index, schema in enumerate(rule):
-            yield from self.at(schema, f"{where}[{index}]")
 
-    def _named(self, rule: Any, where: str) -> Iterator[str]:
-        if not isinstance(rule, Mapping):
-            yield f"{where} is not an object of schemas"
-            return
-        for name, schema in rule.items():
-            yield from self.at(schema, f"{where}.{name}")
-
-    def _resolves(self, reference: Any) -> bool:
-        try:
-            target(self._root, reference)
-        except ValueError:
-            return False
-        return True
+def _resolves(reference: Any, root: Mapping[str, Any]) -> bool:
+    try:
+        target(root, reference)
+    except ValueError:
+        return False
+    return True
