@@ -20,11 +20,7 @@ _ARRAY = "('json-or-python["
 
 
 def dumps(value: Any) -> bytes:
-    """Encodes `value` as compact JSON.
-
-    Raises:
-        TypeError, ValueError, RecursionError: JSON cannot express it.
-    """
+    """Encodes `value`. Raises TypeError, ValueError or RecursionError if JSON cannot express it."""
     try:
         # Without OPT_SERIALIZE_NUMPY, which imports numpy at the first model: 90 ms and 12 MB.
         return orjson.dumps(value, default=_plain)
@@ -68,11 +64,7 @@ def unencodable(row: Mapping[str, Any]) -> list[str]:
 
 
 def loads(data: bytes | str) -> Any:
-    """Decodes a JSON text.
-
-    Raises:
-        ValueError: it is not JSON, or nested too deeply.
-    """
+    """Decodes a JSON text. Raises ValueError if it is none, or nested too deeply."""
     try:
         # Not orjson: this is as fast, and keeps integers over 64 bits exact.
         return from_json(data, allow_inf_nan=False)

@@ -53,11 +53,7 @@ def is_finite(value: Any) -> bool:
 
 
 def named_rewards(rewards: Mapping[str, float]) -> tuple[NamedRewards, float]:
-    """The rewards that an author names, and their sum.
-
-    Raises:
-        ValueError: a name or a value is not allowed.
-    """
+    """The rewards that an author names, and their sum. Raises ValueError if one is not allowed."""
     try:
         named = NamedRewards(_USUAL.validate_python(rewards))
     except ValidationError:  # numbers of other kinds, if not a fault
@@ -95,11 +91,7 @@ class RewardSpec:
 
     @classmethod
     def of(cls, bounds: Any, components: Any) -> "RewardSpec":
-        """Reads a declaration: `reward_range` and `reward_components` of a class.
-
-        Raises:
-            ValueError: it is not one. The message says what it should be.
-        """
+        """Reads a declaration: `reward_range` and `reward_components` of a class. Raises ValueError."""
         if bounds is not None and not _is_range(bounds):
             raise ValueError(f"reward_range: {bounds!r:.100} is not (least, highest), such as (0, 1)")
         components = components or {}

@@ -36,11 +36,7 @@ def declare_config(cls: Any) -> None:
 
 
 def validated(cls: type, values: Mapping[str, Any]) -> BaseModel | None:
-    """The parameters with these values, and those that the class has for the rest.
-
-    Raises:
-        InvalidEnvironment: a value is wrong or missing, or there is no such parameter.
-    """
+    """The parameters with these values, and those of the class for the rest. Raises InvalidEnvironment."""
     if (model := model_of(cls)) is None:
         if values:
             raise InvalidEnvironment(f"{cls.__name__} has no parameters: it declares no class Config")
@@ -67,11 +63,7 @@ def _told(cls: type, model: type[BaseModel], error: Mapping[str, Any]) -> str:
 
 
 def described(cls: type) -> dict[str, Any] | None:
-    """The parameters as JSON: {"schema": …, "values": …}; None if the class has none.
-
-    Raises:
-        InvalidEnvironment: they cannot be written as JSON.
-    """
+    """The parameters as JSON: {"schema": …, "values": …}; None if the class has none."""
     model, now = model_of(cls), getattr_static(cls, "config", None)
     if model is None or not isinstance(now, model):
         return None

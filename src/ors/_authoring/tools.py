@@ -235,9 +235,6 @@ class Toolbox:
         """Validates the input and runs the tool `name`; `definition` is its entry in `by_name`.
 
         The caller must pass the result to `ors._authoring.tool_signatures.checked`.
-
-        Raises:
-            ToolError: there is no such tool, the input is not valid, or the tool refused.
         """
         if definition is not None and definition.direct:
             # The common case, without a coroutine of our own around it, which takes 0.3 µs.

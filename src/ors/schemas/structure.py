@@ -43,11 +43,7 @@ def type_of(value: Any) -> str:
 
 
 def target(root: Mapping[str, Any], ref: Any) -> Any:
-    """The schema that a `$ref` within `root` refers to.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The schema that a `$ref` within `root` refers to. Raises ValueError if there is none."""
     document, *steps = unquote(str(ref)).split("/")
     node: Any = root if document == "#" else None
     try:
@@ -90,16 +86,10 @@ def flattened(schema: Any, root: Mapping[str, Any], steps: int = 8) -> Mapping[s
     beside = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
     if not steps or len(beside) == len(schema):
         return beside
-    targets = [_target_or_anything(root, schema["$ref"])] if "$ref" in schema else []
+    found = "$ref" in schema and _resolves(root, schema["$ref"])
+    targets = [target(root, schema["$ref"])] if found else []
     parts = [*targets, beside, *(schema.get("allOf") or ())]
     return reduce(both, [flattened(part, root, steps - 1) for part in parts])
-
-
-def _target_or_anything(root: Mapping[str, Any], ref: Any) -> Any:
-    try:
-        return target(root, ref)
-    except ValueError:
-        return {}
 
 
 def walk(schema: Mapping[str, Any], visit: Callable[[Mapping[str, Any]], Schema]) -> Schema:
@@ -122,11 +112,7 @@ def walk(schema: Mapping[str, Any], visit: Callable[[Mapping[str, Any]], Schema]
 
 
 def inlined(schema: Mapping[str, Any]) -> Schema:
-    """A copy without references, `allOf` and titles.
-
-    Raises:
-        ValueError: a `$ref` leads nowhere.
-    """
+    """A copy without references, `allOf` and titles. Raises ValueError if a `$ref` leads nowhere."""
     return _Inliner(schema).inline(schema)
 
 
@@ -226,7 +212,7 @@ def _problems(schema: Any, where: str, root: Mapping[str, Any]) -> Iterator[str]
         place = f"{where}.{key}"
         if key in _RULES and not _RULES[key][0](rule):
             yield f"{place} is not {_RULES[key][1]}: {rule!r}"
-        elif key == "$ref" and not _resolves(rule, root):
+        elif key == "$ref" and not _resolves(root, rule):
             yield f"{place} leads nowhere: {rule!r}"
         elif key in SINGLE:
             yield from _problems(rule, place, root)
@@ -238,9 +224,9 @@ def _problems(schema: Any, where: str, root: Mapping[str, Any]) -> Iterator[str]
                 yield from _problems(each, f"{place}.{name}", root)
 
 
-def _resolves(reference: Any, root: Mapping[str, Any]) -> bool:
+def _resolves(root: Mapping[str, Any], ref: Any) -> bool:
     try:
-        target(root, reference)
+        target(root, ref)
     except ValueError:
         return False
     return True

@@ -18,11 +18,7 @@ DEEPEST_TYPE = 5
 
 
 def find_tool(tools: Sequence[ToolSpec], name: str) -> ToolSpec:
-    """Returns the tool of that name.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The tool of that name. Raises ValueError if there is none."""
     for spec in tools:
         if spec.name == name:
             return spec

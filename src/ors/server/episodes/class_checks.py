@@ -38,11 +38,7 @@ _TAKEN = {
 
 
 def check_class(cls: type[Environment]) -> None:
-    """Checks that a class has all methods of an environment, and that the server can call them.
-
-    Raises:
-        InvalidEnvironment: it does not; the message names the method.
-    """
+    """Raises InvalidEnvironment unless a class has all methods of one, and the server can call them."""
     validated(cls, {})  # raises if a parameter has no value
     described(cls)
     tools = cls._tools()  # first, since a tool may have the name of another method

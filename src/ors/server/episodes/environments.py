@@ -250,11 +250,7 @@ class ProcessHooks:
         self._started: list[ServedEnvironment] = []
 
     async def start(self) -> None:
-        """Runs every `startup`, unless that has been done.
-
-        Raises:
-            StartupFailed: one of them raised; what had been started is shut down.
-        """
+        """Runs every `startup` once. Raises StartupFailed if one raises; what had started is shut down."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start())
         await self._starting

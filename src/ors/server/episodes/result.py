@@ -46,11 +46,7 @@ def finished_meanwhile(name: str) -> Result:
 
 
 def cut(output: ToolOutput, limit: int) -> bytes:
-    """The result of a tool as JSON of at most `limit` bytes, with the longest texts cut.
-
-    Raises:
-        ValueError: the result is too long even without text.
-    """
+    """The result of a tool as JSON of at most `limit` bytes, with the longest texts cut."""
     texts = {index: block.text for index, block in enumerate(output.blocks) if isinstance(block, TextBlock)}
     kept = {index: len(text) for index, text in texts.items()}
     while True:

@@ -62,11 +62,7 @@ class Threads:
         self._all: set[threading.Thread] = set()
 
     def run(self, fn: Callable[..., Any], /, *args: Any) -> asyncio.Future[Any]:
-        """Runs `fn(*args)` in a thread, and returns a future. If cancelled before its start, it never runs.
-
-        Raises:
-            NoThread: no thread could be started.
-        """
+        """Runs `fn(*args)` in a thread, unless the future is cancelled before. Raises NoThread."""
         loop = self.loop or asyncio.get_running_loop()
         future = loop.create_future()
         with self._lock:

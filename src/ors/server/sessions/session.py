@@ -226,11 +226,7 @@ class ServerSession:
         trace: str = "",
         request: bytes | None = None,
     ) -> Call | NoCall:
-        """Starts a call, or rejoins the one that a task id or an idempotency key names.
-
-        Raises:
-            Unavailable: the server or the session takes no further call now.
-        """
+        """Starts a call, or rejoins the one that a task id or an idempotency key names."""
         calls, shared = self.calls, self._shared
         known = None if task_id is key is None else calls.known(task_id, key)
         if known is not None:
