@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 from ors._json import dumps, loads
 from ors._masking import MASK, hidden, masked
-from ors._version import __version__
 from ors.client import Options, ToolInvocation, Transport, http_transport
 from ors.client.requests.retry import Retry
-from ors.client.requests.server import read_body
+from ors.client.requests.server import BASE_HEADERS, read_body
 from ors.client.requests.status_errors import retry_after
 from ors.errors import ResponseError, ToolCallError, TransportError, Unavailable
 from ors.providers import MODEL_NAMES, Provider, api_of
@@ -25,6 +24,12 @@ from ors.providers.errors import ModelError, failure, repeatable, retry_delay, s
 from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, Usage, UserMessage
 from ors.providers.parts import merged
 from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolOutput, ToolSpec, text_and_images
+
+MAX_ANSWER_BYTES = 64 * 2**20
+SHORTEST_KEY = 8
+"""Local servers get keys such as "EMPTY" or "ollama", which are words of other texts too."""
+_LEAST_SHOWN, _MOST_SHOWN = 3, 64
+"""Characters of a key that tell it from other words, and that are looked for."""
 
 
 class Model:
@@ -182,17 +187,7 @@ def _placeholder(block: Block) -> Block:
             assert_never(block)
 
 
-MAX_ANSWER_BYTES = 64 * 2**20
-SHORTEST_KEY = 8
-"""Local servers get keys such as "EMPTY" or "ollama", which are words of other texts too."""
-_LEAST_SHOWN, _MOST_SHOWN = 3, 64
-"""Characters of a key that tell it from other words, and that are looked for."""
-_HEADERS = {
-    "Accept": "application/json",
-    "Accept-Encoding": "identity",
-    "Content-Type": "application/json",
-    "User-Agent": f"ors-python/{__version__}",
-}
+# ── The address of a provider ──
 
 
 class ProviderEndpoint:
@@ -201,7 +196,7 @@ class ProviderEndpoint:
     def __init__(self, base_url: str, headers: Mapping[str, str], key: str, options: ModelOptions) -> None:
         self._where = _host(base_url)
         self._transport: Transport = http_transport(base_url)
-        self._headers = _HEADERS | dict(headers)
+        self._headers = BASE_HEADERS | dict(headers)
         self._key = key if len(key) >= SHORTEST_KEY else ""
         self._shown = _shown_parts(key)
         self._options = options

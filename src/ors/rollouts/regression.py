@@ -18,6 +18,8 @@ from ors.rollouts.episodes.rules import Rules
 from ors.types import Blocks, ToolOutput, ToolSpec
 
 Kind = Literal["tools", "prompt", "result", "reward", "finished"]
+DIFFERS = "ResultsDiffer"
+"""The error of an episode whose calls have other results now: the agent might have gone on in another way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +218,7 @@ def _plain(blocks: Blocks) -> list[dict[str, Any]]:
     return [block.model_dump(exclude_none=True) for block in blocks]
 
 
-DIFFERS = "ResultsDiffer"
-"""The error of an episode whose calls have other results now: the agent might have gone on in another way."""
+# ── New rewards ──
 
 
 @dataclass(frozen=True, slots=True)

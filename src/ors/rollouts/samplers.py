@@ -3,9 +3,8 @@
 import hashlib
 import json
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
@@ -84,13 +83,11 @@ class TaskSampler(Iterator[GivenTask]):
             ValueError: it is another file, it has none of the tasks, or an argument is not valid.
         """
         made, known = cls(tasks, weights=weights, **arguments), _read(Path(path))
-        contents = [(task.environment, task_hash(task.spec or {})) for task in tasks]
-        times = Counter(contents)
-        for task, content in zip(tasks, contents, strict=True):
-            rows = known.get(content, {})
-            alone = len(rows) == times[content] == 1
-            if found := rows.get(next(iter(rows)) if alone else _label(task)):
-                made._rewards[_label(task)] = found
+        for task in tasks:
+            rows = known.get((task.environment, task_hash(task.spec or {})), {})
+            only = next(iter(rows.values())) if len(rows) == 1 else None
+            if found := rows.get(_label(task), only):
+                made._rewards[_label(task)] = replace(found)
         if not made._rewards:
             raise ValueError(f"{path} has none of these tasks: give TaskRefs with the specs that are listed")
         made._largest = max(each.variance for each in made._rewards.values())

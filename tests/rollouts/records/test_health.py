@@ -244,6 +244,20 @@ def test_a_planted_fault_is_found(kind: str, planted: Maker) -> None:
         assert kind in found(mixed(seed, planted)), seed
 
 
+@pytest.mark.parametrize(("kind", "planted", "count"), [("short", shortcut, 5), ("repeated", jailbreak, 12)])
+@pytest.mark.parametrize("tasks", [40, 100])
+def test_a_few_planted_episodes_are_found(kind: str, planted: Maker, count: int, tasks: int) -> None:
+    for seed in SEEDS:
+        draw = random.Random(seed)
+        records = [
+            played(task, 0, float(draw.random() < 0.5), work(draw, draw.randint(6, 10)))
+            for task in range(tasks)
+        ]
+        for task in draw.sample(range(tasks), count):
+            records[task] = planted(draw, task, 0)
+        assert found(records).keys() == {kind}, seed
+
+
 def test_a_finding_names_the_episodes_behind_it_and_no_others() -> None:
     findings = found(mixed(1, fixed(0.0, 5)))
     assert {id[:4] for id in findings["never_succeeds"].episodes} == {f"{task:04}" for task in range(5)}

@@ -23,7 +23,7 @@ from ors.errors import ORSError, ResponseError
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
 _quoted = lru_cache(256)(quote)
-_BASE_HEADERS = {
+BASE_HEADERS = {
     "Accept": "application/json",
     # A proxy that compresses an event stream also delays it.
     "Accept-Encoding": "identity",
@@ -63,7 +63,7 @@ class RemoteServer:
     def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:
         """The headers of every request; `api_key` overrides the client's."""
         key = api_key or self.api_key
-        return _BASE_HEADERS | ({API_KEY: key} if key else {}) | more
+        return BASE_HEADERS | ({API_KEY: key} if key else {}) | more
 
     def link(self, headers: Mapping[str, str]) -> Link | None:
         """The link over which requests with these headers go, if there is one."""

@@ -19,6 +19,8 @@ from ors.rollouts.episodes.rules import PlayArguments
 from ors.schemas import Inputs
 from ors.types import JSONObject, ToolSpec
 
+TaskSpecs = Callable[[TaskRef], JSONObject | Awaitable[JSONObject]]
+
 
 class ModelAgent(Model):
     """A model of a provider, or of a server that speaks its API. Close it after use.
@@ -79,7 +81,7 @@ async def play_model(
         await agent.close()
 
 
-TaskSpecs = Callable[[TaskRef], JSONObject | Awaitable[JSONObject]]
+# ── Without a model ──
 
 
 class NoopAgent:

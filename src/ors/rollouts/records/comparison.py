@@ -99,13 +99,18 @@ def _compared(first: Scores, second: Scores, bounds: tuple[float, float] = (0.0,
     common = sorted(first.keys() & second.keys(), key=lambda task: task.order)
     if not common:
         return None
-    changes = [_change(task, first[task], second[task]) for task in common]
+    changes = [
+        TaskChange(task, mean_of(first[task]), mean_of(second[task]), (len(first[task]), len(second[task])))
+        for task in common
+    ]
     changes.sort(key=lambda change: change.difference)
     differences = [change.difference for change in changes]
     p, test = significance(differences)
     difference = clustered_mean([each] for each in differences)
     assert difference is not None
-    if difference.low is not None and difference.high is not None and _are_within(bounds, first, second):
+    scores = (score for run in (first, second) for task in run.values() for score in task)
+    within = all(bounds[0] <= score <= bounds[1] for score in scores)
+    if difference.low is not None and difference.high is not None and within:
         most = bounds[1] - bounds[0]
         difference = replace(difference, low=max(-most, difference.low), high=min(most, difference.high))
     return Comparison(
@@ -118,15 +123,6 @@ def _compared(first: Scores, second: Scores, bounds: tuple[float, float] = (0.0,
         len(first) - len(common),
         len(second) - len(common),
     )
-
-
-def _are_within(bounds: tuple[float, float], *runs: Scores) -> bool:
-    """Whether what every episode counts as is between the bounds."""
-    return all(bounds[0] <= score <= bounds[1] for run in runs for task in run.values() for score in task)
-
-
-def _change(task: TaskKey, before: Sequence[float], after: Sequence[float]) -> TaskChange:
-    return TaskChange(task, mean_of(before), mean_of(after), (len(before), len(after)))
 
 
 def significance(differences: Sequence[float]) -> tuple[float | None, Literal["permutation", "t"]]:

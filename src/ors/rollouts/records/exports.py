@@ -33,6 +33,13 @@ ExportFormat = Literal["openai", "atif", "difficulty"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 OUTCOMES = tuple(map(name_of, KINDS))
 IMAGES = "images"
+FORMAT: Provider = "openai-chat"
+NOT_RUN = "Not run: the episode had ended."
+VERSION = "ATIF-v1.8"
+ENDINGS = {"image/jpeg": ".jpg", "image/png": ".png", "image/gif": ".gif", "image/webp": ".webp"}
+"""The images that the format allows, and the endings of their files."""
+SaveImage = Callable[[bytes, str], str]
+"""Saves an image with this ending; returns its path relative to the trajectory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +158,7 @@ def _difficulty_rows(run: Run, skipped: list[str]) -> Iterator[dict[str, Any]]:
         yield {"task": task_hash(spec), **where, **rewards, "length": length}
 
 
-FORMAT: Provider = "openai-chat"
-NOT_RUN = "Not run: the episode had ended."
+# ── Chat Completions ──
 
 
 @dataclass(slots=True)
@@ -237,11 +243,7 @@ def _openai_turn(turn: Turn) -> list[dict[str, Any]]:
     return [*said, *convert_results(answers, FORMAT)]
 
 
-VERSION = "ATIF-v1.8"
-ENDINGS = {"image/jpeg": ".jpg", "image/png": ".png", "image/gif": ".gif", "image/webp": ".webp"}
-"""The images that the format allows, and the endings of their files."""
-SaveImage = Callable[[bytes, str], str]
-"""Saves an image with this ending; returns its path relative to the trajectory."""
+# ── Trajectories ──
 
 
 def atif_trajectory(record: EpisodeRecord, *, version: str, save: SaveImage) -> dict[str, Any]:
