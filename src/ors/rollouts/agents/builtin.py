@@ -5,7 +5,7 @@ import hashlib
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Unpack
 
 from ors.client import AsyncSession, ToolInvocation
@@ -133,9 +133,8 @@ class GoldAgent:
         replies = [message for message in conversation.messages if isinstance(message, AgentMessage)]
         # The solution travels with the conversation: an agent keeps no state of an episode.
         known = replies[-1].native if replies else None
-        solution = known if isinstance(known, _Solution) else _Solution(await self._solved(conversation.task))
-        calls = solution.calls[len(replies) : len(replies) + 1]
-        return AgentMessage(calls=calls, native=solution)
+        solution = known if isinstance(known, tuple) else await self._solved(conversation.task)
+        return AgentMessage(calls=solution[len(replies) : len(replies) + 1], native=solution)
 
     async def _solved(self, task: TaskRef) -> tuple[ToolInvocation, ...]:
         spec: Any = task.spec if self._task_spec is None else self._task_spec(task)
@@ -145,13 +144,6 @@ class GoldAgent:
         pairs = await asyncio.to_thread(self._solve, spec)
         pairs = await pairs if inspect.isawaitable(pairs) else pairs
         return tuple(_call(number, pair) for number, pair in enumerate(pairs, 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _Solution:
-    """The calls of one episode."""
-
-    calls: tuple[ToolInvocation, ...]
 
 
 def _call(number: int, pair: Any) -> ToolInvocation:

@@ -99,6 +99,7 @@ _BY_PARTY: dict[Party, str] = {
     "environment": f"Fix the environment's code, {_AGAIN}",
     "infrastructure": f"Check the server and the network, {_AGAIN}",
 }
+_GRADER = "Fix grade(), then grade the run again with `ors regrade`"
 _BY_SHARE = {
     "hit_limit": "Raise the limit, or make the tasks shorter",
     "unscored": "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
@@ -112,7 +113,8 @@ def _failures(entries: Sequence[Entry]) -> Found:
     for kind in (each for each, _ in kinds.most_common()):
         group = [each for each, found in failed if (found.who, found.stage, found.error) == kind]
         text = f"{_share(group, entries)} failed: {', '.join(kind)}"
-        yield _finding(f"failed {' '.join(kind)}", text, _BY_PARTY[kind[0]], group)
+        advice = _GRADER if kind[:2] == ("environment", "closing") else _BY_PARTY[kind[0]]
+        yield _finding(f"failed {' '.join(kind)}", text, advice, group)
 
 
 def _counted(entries: Sequence[Entry]) -> Found:
