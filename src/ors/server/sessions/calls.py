@@ -146,23 +146,20 @@ class EarlyCalls:
     line: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(eq=False, slots=True)
 class Calls:
     """All calls of one session."""
 
-    __slots__ = (
-        "_by_key", "_spent", "_spent_before", "by_task_id", "owner_number", "running", "shared", "watch",
-    )  # fmt: skip
-
-    def __init__(self, shared: Shared, watch: Watch) -> None:
-        self.shared = shared
-        self.watch = watch  # called with each finished call
-        self.by_task_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
-        self._by_key: dict[str, str] | None = None  # most clients send no keys
-        self._spent: set[int] | None = None
-        self._spent_before: set[int] | None = None  # forgotten after SPENT_KEYS more
-        self.running = 0
-        self.owner_number = 0
-        """Its number for `KeptResults`."""
+    shared: Shared
+    watch: Watch
+    """Called with each finished call."""
+    by_task_id: dict[str, Call | int] | None = None  # a finished call as the second it is kept under
+    running: int = 0
+    owner_number: int = 0
+    """Its number for `KeptResults`."""
+    _by_key: dict[str, str] | None = None  # most clients send no keys
+    _spent: set[int] | None = None
+    _spent_before: set[int] | None = None  # forgotten after SPENT_KEYS more
 
     def __iter__(self) -> Iterator[Call]:
         return (self._call(id, known) for id, known in (self.by_task_id or {}).items())
