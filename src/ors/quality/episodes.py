@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ors import Blocks, JSONObject, ToolSpec
-from ors.client import AsyncSession
 from ors.errors import ORSError
 from ors.quality.listings import examine_tool
 from ors.quality.subject import (
@@ -32,94 +32,70 @@ def plays(subject: EnvironmentUnderTest) -> int:
     return max(subject.plan.repeat, -(-FEWEST_PLAYS // max(1, len(subject.samples))))
 
 
-def rewards_alike(
-    subject: EnvironmentUnderTest, sample: Sample, actions: Sequence[Action], alone: Sequence[Sequence[Move]]
-) -> bool:
-    """Whether all plays of the same actions got the same rewards; reports a difference."""
-    first = alone[0]
-    for again in alone[1:]:
-        for number, (one, other) in enumerate(zip(first, again, strict=False)):
-            if _gain(one) != _gain(other):
-                tool = actions[number][0]
-                subject.report.found(
-                    "not-deterministic",
-                    f"{tool} rewards the same actions differently: {one.reward}, {other.reward}",
-                    where=str(sample),
-                )
-                return False
-    return all(len(again) == len(first) for again in alone)
+@dataclass(frozen=True)
+class Replays:
+    """Actions on a task, and the moves of each time that they were played alone."""
 
+    subject: EnvironmentUnderTest
+    sample: Sample
+    actions: Sequence[Action]
+    alone: Sequence[Sequence[Move]]
 
-async def examine_apart(
-    subject: EnvironmentUnderTest,
-    sample: Sample,
-    actions: Sequence[Action],
-    alone: Sequence[Sequence[Move]],
-    others: Sequence[Action],
-) -> None:
-    """Plays the actions at the same time as a session of the same task, then of another task."""
-    for companion in _companions(subject, sample):
-        try:
-            if not await _changes(subject, sample, actions, alone, companion, others):
-                continue
-            # Repeat both: the difference may have been random or due to time.
-            again = await subject.play(sample, actions)
-            if _comparable(again, alone) != _comparable(alone[0], alone):
-                rewards_alike(subject, sample, actions, [alone[0], again])
-            elif await _changes(subject, sample, actions, alone, companion, others):
-                text = "a session changes the results of another session"
-                subject.report.found("not-apart", text, where=str(sample))
-        except ORSError as error:
-            subject.report.found("episode", f"two concurrent episodes ended early: {reason(error)}")
-            return
+    def alike(self) -> bool:
+        """Whether all of them got the same rewards; reports a difference."""
+        first = self.alone[0]
+        for again in self.alone[1:]:
+            for (tool, _), one, other in zip(self.actions, first, again, strict=False):
+                if _gain(one) != _gain(other):
+                    text = f"{tool} rewards the same actions differently: {one.reward}, {other.reward}"
+                    self.subject.report.found("not-deterministic", text, where=str(self.sample))
+                    return False
+        return all(len(again) == len(first) for again in self.alone)
 
+    async def examine_apart(self, others: Sequence[Action]) -> None:
+        """Plays them at the same time as a session of the same task, then of another task."""
+        report = self.subject.report
+        for companion in self._companions():
+            try:
+                if not await self._changed_by(companion, others):
+                    continue
+                # Repeat both: the difference may have been random or due to time.
+                again = await self.subject.play(self.sample, self.actions)
+                if self._comparable(again) != self._comparable(self.alone[0]):
+                    replace(self, alone=[self.alone[0], again]).alike()
+                elif await self._changed_by(companion, others):
+                    text = "a session changes the results of another session"
+                    report.found("not-apart", text, where=str(self.sample))
+            except ORSError as error:
+                report.found("episode", f"two concurrent episodes ended early: {reason(error)}")
+                return
 
-def _companions(subject: EnvironmentUnderTest, sample: Sample) -> list[Sample]:
-    known = subject.samples
-    following = known[(known.index(sample) + 1) % len(known)]
-    return [sample] if following is sample else [sample, following]
+    def _companions(self) -> list[Sample]:
+        known = self.subject.samples
+        following = known[(known.index(self.sample) + 1) % len(known)]
+        return [self.sample] if following is self.sample else [self.sample, following]
 
+    async def _changed_by(self, companion: Sample, others: Sequence[Action]) -> bool:
+        """Whether a second session, which moves first in every turn, changes the results."""
+        beside: list[Move] = []
+        async with self.subject.opened(self.sample) as mine, self.subject.opened(companion) as theirs:
+            for number, action in enumerate(self.actions):
+                if number < len(others):
+                    await self.subject.move(theirs.session, others[number])
+                beside.append(await self.subject.move(mine.session, action))
+                if beside[-1].finished:
+                    break
+        return self._comparable(beside) != self._comparable(self.alone[0])
 
-async def _changes(
-    subject: EnvironmentUnderTest,
-    sample: Sample,
-    actions: Sequence[Action],
-    alone: Sequence[Sequence[Move]],
-    companion: Sample,
-    others: Sequence[Action],
-) -> bool:
-    """Whether a second session, which moves first in every turn, changes the results."""
-    async with subject.opened(sample) as mine, subject.opened(companion) as theirs:
-        beside = await _in_turns(subject, mine.session, actions, theirs.session, others)
-    return _comparable(beside, alone) != _comparable(alone[0], alone)
-
-
-async def _in_turns(
-    subject: EnvironmentUnderTest,
-    session: AsyncSession,
-    actions: Sequence[Action],
-    theirs: AsyncSession,
-    others: Sequence[Action],
-) -> list[Move]:
-    beside: list[Move] = []
-    for number, mine in enumerate(actions):
-        if number < len(others):
-            await subject.move(theirs, others[number])
-        beside.append(await subject.move(session, mine))
-        if beside[-1].finished:
-            break
-    return beside
+    def _comparable(self, moves: Sequence[Move]) -> list[tuple[object, ...]]:
+        """Rewards and ends, and texts if they never change when played alone."""
+        texts = [[move.text for move in again] for again in self.alone]
+        stable = len(texts) > 1 and all(text == texts[0] for text in texts)
+        return [(*_gain(move), move.text if stable else "") for move in moves]
 
 
 def _gain(move: Move) -> tuple[float | None, bool]:
     return move.reward, move.finished
-
-
-def _comparable(moves: Sequence[Move], alone: Sequence[Sequence[Move]]) -> list[tuple[object, ...]]:
-    """Comparable results: rewards and ends, and texts if they never change when played alone."""
-    texts = [[move.text for move in again] for again in alone]
-    stable = len(texts) > 1 and all(text == texts[0] for text in texts)
-    return [(*_gain(move), move.text if stable else "") for move in moves]
 
 
 ANSWER_SHOWN = "the answer is in the prompt"
@@ -223,14 +199,11 @@ def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> Non
 
 async def _plays_by_chance(subject: EnvironmentUnderTest, sample: Sample, tools: Sequence[ToolSpec]) -> float:
     actions = subject.random_actions(tools, subject.plan.seed)
-    first = await _played(subject, sample, actions, tools)
-    alone = [first]
-    for _ in range(plays(subject) - 1):
-        alone.append(await _played(subject, sample, actions, tools))
-    if rewards_alike(subject, sample, actions, alone):
-        others = subject.random_actions(tools, subject.plan.seed + 1)
-        await examine_apart(subject, sample, actions, alone, others)
-    return earned(first)
+    alone = [await _played(subject, sample, actions, tools) for _ in range(plays(subject))]
+    replays = Replays(subject, sample, actions, alone)
+    if replays.alike():
+        await replays.examine_apart(subject.random_actions(tools, subject.plan.seed + 1))
+    return earned(alone[0])
 
 
 async def _played(

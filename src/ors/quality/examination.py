@@ -6,9 +6,10 @@ import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
+from itertools import product
 from types import FrameType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
@@ -17,9 +18,6 @@ from ors.quality import episodes, leftovers, listings, solutions
 from ors.quality.findings import QualityReport
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
 from ors.server.observe.events import Event, LoopHeld
-
-if TYPE_CHECKING:
-    from ors import Server
 
 T = TypeVar("T")
 
@@ -41,7 +39,7 @@ class HeldLoops:
                 self.found[event.environment, event.method] = event
 
 
-def while_serving(server: "Server", work: Callable[[str], T]) -> T:
+def while_serving(server: Server, work: Callable[[str], T]) -> T:
     """Serves in this thread while another thread runs `work(url)`; returns its result.
 
     The server gets the main thread, as in `ors serve`, because environment code may need it for signals.
@@ -140,9 +138,7 @@ def examine(
     def work(where: str) -> list[QualityReport]:
         return asyncio.run(_examine(where, classes or {}, elsewhere, environment, api_key, plan, on_step))
 
-    if url is not None:
-        return work(url)
-    return _while_served(list((classes or {}).values()), plan, work)
+    return work(url) if url is not None else _while_served(list((classes or {}).values()), plan, work)
 
 
 def _while_served(
@@ -154,19 +150,14 @@ def _while_served(
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
     server = Server(classes, told, limits=limits, observers=[held], inspector=False)
     reports = while_serving(server, work)
-    for report in reports:
-        _add_held(report, held)
-    return reports
-
-
-def _add_held(report: QualityReport, held: HeldLoops) -> None:
-    for event in held.found.values():
+    for report, event in product(reports, held.found.values()):
         if event.environment == report.environment:
             report.found(
                 "holds-loop",
                 f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}), "
                 "and all other sessions with it",
             )
+    return reports
 
 
 async def _examine(
@@ -179,19 +170,18 @@ async def _examine(
     on_step: Callable[[str, str], None] | None,
 ) -> list[QualityReport]:
     reports = []
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(AsyncORS(url, api_key, options=PATIENCE))
-        other = None
-        if elsewhere is not None:
-            other = await stack.enter_async_context(AsyncORS(elsewhere, options=PATIENCE))
+    async with (
+        AsyncORS(url, api_key, options=PATIENCE) as client,
+        AsyncORS(elsewhere or url, options=PATIENCE) as other,
+    ):
         for name in _chosen(await client.list_environments(), environment):
             subject = EnvironmentUnderTest(
                 client.environment(name), plan, QualityReport(name), classes.get(name)
             )
             with suppress(ORSError):  # the step of the tools reports it
                 subject.rewards = await subject.env.reward_spec()
-            subject.elsewhere = other.environment(name) if other else None
-            await _steps(subject, on_step)
+            subject.elsewhere = other.environment(name) if elsewhere else None
+            await _steps(subject, on_step or (lambda environment, step: None))
             reports.append(subject.report)
     return reports
 
@@ -206,15 +196,15 @@ def _chosen(names: list[str], environment: str | None) -> list[str]:
     return [environment.lower()]
 
 
-async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], None] | None) -> None:
+async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], None]) -> None:
+    name = subject.report.environment
     for what, step in STEPS.items():
-        if what == "episodes" and on_step is not None:
-            on_step(subject.report.environment, f"plays up to {_most(subject)} episodes")
+        if what == "episodes":
+            on_step(name, f"plays up to {_most(subject)} episodes")
         if subject.stuck:
             subject.report.not_tried[what] = subject.stuck
             continue
-        if on_step is not None:
-            on_step(subject.report.environment, what)
+        on_step(name, what)
         with suppress(Stuck):
             await step(subject)
     subject.report.figures["episodes"] = subject.played

@@ -5,7 +5,8 @@ import inspect
 import json
 import random
 from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
+from itertools import combinations, islice
 from typing import Any, get_args
 
 from ors import JSONObject, ToolSpec
@@ -16,6 +17,7 @@ from ors.schemas import problems
 
 MOST_LISTED = 5_000
 PROVIDERS = get_args(Provider)
+AGREE = "All servers must agree on every index: sort items of a set or a folder, use a fixed seed."
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
@@ -82,10 +84,15 @@ async def _whole(subject: EnvironmentUnderTest, split: str, first: list[JSONObje
 
 
 def _compare(
-    subject: EnvironmentUnderTest, split: str, first: list[JSONObject], again: list[JSONObject]
+    subject: EnvironmentUnderTest,
+    split: str,
+    first: list[JSONObject],
+    again: list[JSONObject],
+    text: str = "two listings of {!r} differ",
+    fix: str = "",
 ) -> None:
     if _key(first) != _key(again):
-        subject.report.found("unstable", f"two listings of {split!r} differ")
+        subject.report.found("unstable", text.format(split), fix=fix)
 
 
 async def _compare_elsewhere(
@@ -93,16 +100,10 @@ async def _compare_elsewhere(
 ) -> None:
     if subject.elsewhere is None:
         return
-    try:
+    other: list[JSONObject] = []
+    with suppress(ORSError):
         other = await subject.within(f"listing {split!r}", _listing(subject.elsewhere, split, count))
-    except ORSError:
-        other = []
-    if _key(first) != _key(other):
-        subject.report.found(
-            "unstable",
-            f"another process lists {split!r} differently",
-            fix="All servers must agree on every index: sort items of a set or a folder, use a fixed seed.",
-        )
+    _compare(subject, split, first, other, "another process lists {!r} differently", AGREE)
 
 
 def _key(tasks: list[JSONObject]) -> str:
@@ -141,12 +142,9 @@ async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
 
 def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
     keys = {split: {json.dumps(task, sort_keys=True) for task in tasks} for split, tasks in listed.items()}
-    names = list(keys)
-    for number, first in enumerate(names):
-        for second in names[number + 1 :]:
-            shared = len(keys[first] & keys[second])
-            if shared:
-                subject.report.found("overlap", f"{shared} tasks are in both {first!r} and {second!r}")
+    for first, second in combinations(keys, 2):
+        if shared := len(keys[first] & keys[second]):
+            subject.report.found("overlap", f"{shared} tasks are in both {first!r} and {second!r}")
 
 
 def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:

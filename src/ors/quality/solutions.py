@@ -8,7 +8,7 @@ import shlex
 from typing import Any
 
 from ors.errors import ORSError
-from ors.quality.episodes import examine_apart, plays, rewards_alike
+from ors.quality.episodes import Replays, plays
 from ors.quality.subject import (
     Action,
     EnvironmentUnderTest,
@@ -88,7 +88,8 @@ async def _solution_earns(
     subject: EnvironmentUnderTest, sample: Sample, actions: list[Action], *, beside: bool
 ) -> float:
     alone = [await subject.play(sample, actions) for _ in range(plays(subject))]
-    rewards_alike(subject, sample, actions, alone)
+    replays = Replays(subject, sample, actions, alone)
+    replays.alike()
     _, highest = subject.rewards.range or (0.0, 1.0)
     total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", highest))
     if total < wanted - 1e-9:
@@ -99,7 +100,7 @@ async def _solution_earns(
             where=str(sample),
         )
     elif beside:
-        await examine_apart(subject, sample, actions, alone, actions)
+        await replays.examine_apart(actions)
     return total
 
 
