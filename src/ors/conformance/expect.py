@@ -1,11 +1,10 @@
 """Assertions about answers; each raises a Violation with the bytes that show it."""
 
 import uuid
-from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ors.conformance.http import RawAnswer
-from ors.conformance.requirements import Violation
+from ors.conformance.http import Head, RawAnswer, RawStream
+from ors.conformance.requirements import Violation, shown
 
 BLOCK_KEYS = {"text": ("text",), "image": ("data", "mimeType")}
 """The kinds of blocks, each with the keys that hold a string; all have `detail` and `type` as well."""
@@ -70,8 +69,23 @@ def tools(answer: RawAnswer) -> list[dict[str, Any]]:
     return listed
 
 
-def names(listed: Iterable[Mapping[str, Any]]) -> set[str]:
-    return {str(tool["name"]) for tool in listed}
+def tool_names(answer: RawAnswer) -> set[str]:
+    return {str(tool["name"]) for tool in tools(answer)}
+
+
+def text(stream: RawStream, wanted: str) -> None:
+    if stream.text() != wanted:
+        raise Violation(f"the text is not {shown(wanted.encode())}", stream.seen)
+
+
+def kinds(given: list[dict[str, Any]], wanted: list[str], seen: bytes) -> None:
+    if [block["type"] for block in given] != wanted:
+        raise Violation(f"the blocks are not {' and '.join(wanted)}", seen)
+
+
+def content_type(head: Head, wanted: str) -> None:
+    if (head.header("content-type") or "").split(";")[0].strip().lower() != wanted:
+        raise Violation(f"the answer is not {wanted}", head.raw)
 
 
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:

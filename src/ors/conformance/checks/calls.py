@@ -26,17 +26,14 @@ async def stream(episode: CheckedSession) -> None:
     given = await episode.some()
     if given.head.status != 200:
         raise Violation(f"answered {given.head.status} instead of 200", given.seen)
-    kind = (given.head.header("content-type") or "").split(";")[0].strip().lower()
-    if kind != "text/event-stream":
-        raise Violation("the answer is not text/event-stream", given.head.raw)
+    expect.content_type(given.head, "text/event-stream")
 
 
 @in_session("call.without-accept", "probe")
 async def without_accept(episode: CheckedSession) -> None:
     for headers in ({}, {"Accept": "application/json"}):
         given = await episode.call("echo", {"text": "x"}, headers=headers)
-        if "text/event-stream" not in (given.head.header("content-type") or ""):
-            raise Violation("the answer is not text/event-stream", given.head.raw)
+        expect.content_type(given.head, "text/event-stream")
         given.output()
 
 
@@ -118,9 +115,7 @@ async def no_input(episode: CheckedSession) -> None:
 @in_session("call.text", "probe")
 async def text(episode: CheckedSession) -> None:
     for wanted in TEXTS:
-        given = await episode.call("echo", {"text": wanted})
-        if given.text() != wanted:
-            raise Violation(f"{wanted!r} arrived as {given.text()!r}", given.seen)
+        expect.text(await episode.call("echo", {"text": wanted}), wanted)
 
 
 @in_session("call.reward", "probe")
@@ -142,8 +137,7 @@ async def reward(episode: CheckedSession) -> None:
 async def image(episode: CheckedSession) -> None:
     given = await episode.call("picture")
     found = expect.blocks(given.output().get("blocks"), given.seen)
-    if [block["type"] for block in found] != ["text", "image"]:
-        raise Violation("the blocks are not a text and an image", given.seen)
+    expect.kinds(found, ["text", "image"], given.seen)
 
 
 def _incomplete(id: str, body: Mapping[str, Any]) -> Check:

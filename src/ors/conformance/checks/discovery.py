@@ -71,7 +71,7 @@ async def exact_keys(server: ServerUnderTest) -> None:
 @check("tools.distinct")
 async def distinct(server: ServerUnderTest) -> None:
     for answer, tools in await _tools(server):
-        if len(expect.names(tools)) != len(tools):
+        if len(expect.tool_names(answer)) != len(tools):
             raise Violation("two tools have the same name", answer.seen)
 
 
@@ -79,7 +79,7 @@ async def distinct(server: ServerUnderTest) -> None:
 async def shared_only(server: ServerUnderTest) -> None:
     """The probe's hint is not shared."""
     answer = await server.ask("GET", "/probe/tools")
-    if "hint" in expect.names(expect.tools(answer)):
+    if "hint" in expect.tool_names(answer):
         raise Violation("a task-specific tool is listed without a session", answer.seen)
 
 

@@ -123,18 +123,15 @@ async def create_again(server: ServerUnderTest) -> None:
 
 @in_session("state.kept", "probe")
 async def state_kept(episode: CheckedSession) -> None:
-    seen = [(await episode.call("add")).text() for _ in range(3)]
-    if seen != ["1", "2", "3"]:
-        raise Violation(f"counted {seen}")
+    for count in ("1", "2", "3"):
+        expect.text(await episode.call("add"), count)
 
 
 @check("state.apart", "probe")
 async def state_apart(server: ServerUnderTest) -> None:
     async with server.session() as first, server.session() as second:
         await first.call("add")
-        seen = (await second.call("add")).text()
-    if seen != "1":
-        raise Violation(f"the second session counted {seen}")
+        expect.text(await second.call("add"), "1")
 
 
 @check("state.finished-stays", "probe")

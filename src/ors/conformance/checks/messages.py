@@ -29,8 +29,7 @@ async def well_formed(server: ServerUnderTest) -> None:
 async def json_type(server: ServerUnderTest) -> None:
     for method, path in (("GET", "/health"), ("GET", "/list_environments"), ("POST", "/ping")):
         answer = await server.ask(method, path)
-        if (answer.header("content-type") or "").split(";")[0].strip().lower() != "application/json":
-            raise Violation(f"{path} is not sent as application/json", answer.raw)
+        expect.content_type(answer, "application/json")
 
 
 @check("http.error-format")

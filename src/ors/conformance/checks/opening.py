@@ -73,8 +73,8 @@ async def default_environment(server: ServerUnderTest) -> None:
     async with server.created({"split": splits[0]["name"], "index": 0}) as (sid, answer):
         expect.status(answer, 200)
         tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
-    shared = expect.tools(await server.ask("GET", f"/{server.first}/tools"))
-    if not expect.names(shared) <= expect.names(expect.tools(tools)):
+    shared = expect.tool_names(await server.ask("GET", f"/{server.first}/tools"))
+    if not shared <= expect.tool_names(tools):
         raise Violation("the session has another environment", tools.seen)
 
 
@@ -197,9 +197,7 @@ async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> 
 async def secrets_body(server: ServerUnderTest) -> None:
     body = {**server.task(), "secrets": {"key": SECRET}}
     async with server.session(body, must_open=True) as episode:
-        stream = await episode.call("secret", {"name": "key"})
-        if stream.text() != SECRET:
-            raise Violation("the environment did not get the secret", stream.seen)
+        expect.text(await episode.call("secret", {"name": "key"}), SECRET)
 
 
 def _header(secrets: dict[str, str]) -> dict[str, str]:
@@ -212,9 +210,7 @@ async def secrets_header(server: ServerUnderTest) -> None:
     body = {**server.task(), "secrets": {"key": "of the body", "second": "2"}}
     async with server.session(body, _header({"key": SECRET}), must_open=True) as episode:
         for name, wanted in (("key", SECRET), ("second", "2")):
-            stream = await episode.call("secret", {"name": name})
-            if stream.text() != wanted:
-                raise Violation(f"the environment did not get {name!r} as sent", stream.seen)
+            expect.text(await episode.call("secret", {"name": name}), wanted)
 
 
 @check("secrets.bad-header")
@@ -244,10 +240,10 @@ async def task_tools_shape(episode: CheckedSession) -> None:
 
 @check("task-tools.shared-too")
 async def shared_too(server: ServerUnderTest) -> None:
-    shared = expect.names(expect.tools(await server.ask("GET", f"/{server.environment}/tools")))
+    shared = expect.tool_names(await server.ask("GET", f"/{server.environment}/tools"))
     async with server.session() as episode:
         answer = await episode.get("task_tools")
-        missing = shared - expect.names(expect.tools(answer))
+        missing = shared - expect.tool_names(answer)
         if missing:
             raise Violation(f"{', '.join(sorted(missing))} not listed", answer.seen)
 
@@ -255,7 +251,7 @@ async def shared_too(server: ServerUnderTest) -> None:
 @in_session("task-tools.specific", "probe")
 async def specific(episode: CheckedSession) -> None:
     answer = await episode.get("task_tools")
-    if "hint" not in expect.names(expect.tools(answer)):
+    if "hint" not in expect.tool_names(answer):
         raise Violation("a tool with shared=False is not listed", answer.seen)
 
 
@@ -267,7 +263,7 @@ def _indexed(index: int) -> dict[str, Any]:
 async def listed(server: ServerUnderTest) -> None:
     async with server.session(_indexed(0)) as episode:
         answer = await episode.get("task_tools")
-        if "pick" not in expect.names(expect.tools(answer)):
+        if "pick" not in expect.tool_names(answer):
             raise Violation("a tool that list_task_tools returned is not listed", answer.seen)
 
 
@@ -275,7 +271,7 @@ async def listed(server: ServerUnderTest) -> None:
 async def override_stands(server: ServerUnderTest) -> None:
     async with server.session(_indexed(1)) as episode:
         answer = await episode.get("task_tools")
-        if expect.names(expect.tools(answer)) != {"always", "skip"}:
+        if expect.tool_names(answer) != {"always", "skip"}:
             raise Violation("the tools are not always and skip", answer.seen)
         (await episode.call("skip")).output()
         refused = await episode.call("pick")
@@ -299,8 +295,7 @@ async def prompt_keys(episode: CheckedSession) -> None:
 async def prompt_image(episode: CheckedSession) -> None:
     answer = await episode.get("prompt")
     found = expect.blocks(expect.array(answer), answer.seen)
-    if [block["type"] for block in found] != ["text", "image"]:
-        raise Violation("the blocks are not a text and an image", answer.seen)
+    expect.kinds(found, ["text", "image"], answer.seen)
     expect.block_keys(found, answer.seen)
 
 

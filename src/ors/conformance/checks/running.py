@@ -40,8 +40,7 @@ async def in_order(episode: CheckedSession) -> None:
     for name in "abc":
         tasks.append(await _begun(episode, name))
     last = (await asyncio.gather(*tasks))[-1]
-    if last.text() != "+a -a +b -b +c -c":
-        raise Violation(f"the order was {last.text()}", last.seen)
+    expect.text(last, "+a -a +b -b +c -c")
 
 
 async def _begun(episode: CheckedSession, name: str) -> asyncio.Task[RawStream]:
@@ -90,9 +89,7 @@ async def once(episode: CheckedSession) -> None:
     for given in (second, third):
         if given.task_id != task_id:
             raise Violation("a call with the same key has another task id", given.seen)
-    counted = await episode.call("counted")
-    if counted.text() != "1":
-        raise Violation(f"the tool ran {counted.text()} times", counted.seen)
+    expect.text(await episode.call("counted"), "1")
 
 
 @check("call.pings", "probe", "slow")
@@ -118,12 +115,6 @@ async def long(server: ServerUnderTest) -> None:
     given.output()
 
 
-async def _counted(episode: CheckedSession, wanted: str) -> None:
-    given = await episode.call("counted")
-    if given.text() != wanted:
-        raise Violation(f"the tool has run {given.text()} times instead of {wanted}", given.seen)
-
-
 def _same(first: RawStream, again: RawStream) -> None:
     if first.value() != again.value():
         raise Violation("the result is different", again.seen)
@@ -133,7 +124,7 @@ def _same(first: RawStream, again: RawStream) -> None:
 async def rejoin_finished(episode: CheckedSession) -> None:
     first = await episode.call("add")
     _same(first, await episode.call("add", task_id=first.task_id))
-    await _counted(episode, "1")
+    expect.text(await episode.call("counted"), "1")
 
 
 @in_session("rejoin.running", "probe")
@@ -142,7 +133,7 @@ async def rejoin_running(episode: CheckedSession) -> None:
         task_id = await live.first()
         again = await episode.call("slow", {"seconds": 0.5}, task_id=task_id, takes=1)
         _same(await live.rest(), again)
-    await _counted(episode, "1")
+    expect.text(await episode.call("counted"), "1")
 
 
 @in_session("rejoin.dropped", "probe")
@@ -150,9 +141,8 @@ async def dropped(episode: CheckedSession) -> None:
     async with episode.opened("slow", {"seconds": 0.4}) as live:
         task_id = await live.first()
     again = await episode.call("slow", {"seconds": 0.4}, task_id=task_id, takes=1)
-    if again.text() != "1":
-        raise Violation("not the result of the call", again.seen)
-    await _counted(episode, "1")
+    expect.text(again, "1")
+    expect.text(await episode.call("counted"), "1")
 
 
 @in_session("rejoin.task-id-first", "probe")
@@ -195,7 +185,7 @@ async def unknown_echo(episode: CheckedSession) -> None:
 @in_session("rejoin.unknown-runs-nothing", "probe")
 async def unknown_runs_nothing(episode: CheckedSession) -> None:
     await episode.call("add", task_id=uuid.uuid4().hex)
-    await _counted(episode, "0")
+    expect.text(await episode.call("counted"), "0")
 
 
 @check("rejoin.other-session", "probe")
@@ -219,4 +209,4 @@ async def expired(episode: CheckedSession) -> None:
     first = await episode.call("add")
     await asyncio.sleep(episode.server.times.kept + episode.server.times.slack)
     (await episode.call("add", task_id=first.task_id)).error()
-    await _counted(episode, "1")
+    expect.text(await episode.call("counted"), "1")

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from ors.conformance import expect
 from ors.conformance.checks import in_session
 from ors.conformance.http import RawStream, lines_of
 from ors.conformance.requirements import Violation
@@ -116,22 +117,17 @@ async def chunk_size_utf8(episode: CheckedSession) -> None:
 @in_session("format.reassembly", "probe")
 async def reassembly(episode: CheckedSession) -> None:
     """Requests a megabyte, and characters of all widths at every possible cut."""
-    given = await episode.call("big", {"characters": 1_000_000})
-    if given.text() != "x" * 1_000_000:
-        raise Violation("a megabyte did not arrive unchanged", given.seen)
+    expect.text(await episode.call("big", {"characters": 1_000_000}), "x" * 1_000_000)
     for shift in range(8):
         text = "-" * shift + MIXED * 2_000
-        given = await episode.call("echo", {"text": text})
-        if given.text() != text:
-            raise Violation("the text did not arrive unchanged", given.seen)
+        expect.text(await episode.call("echo", {"text": text}), text)
 
 
 @in_session("format.no-edge-space", "probe")
 async def no_edge_space(episode: CheckedSession) -> None:
     for character in SPACES:
         given = await episode.call("big", {"characters": 10_000, "character": character})
-        if given.text() != character * 10_000:
-            raise Violation("white space was lost", given.seen)
+        expect.text(given, character * 10_000)
         for event in given.pieces:
             if event.data != event.data.strip().strip("\ufeff"):
                 raise Violation("a piece begins or ends with white space", event.raw[:20] + event.raw[-20:])
@@ -142,8 +138,7 @@ async def no_separators(episode: CheckedSession) -> None:
     """Sends characters at which str.splitlines() splits."""
     text = "-".join(SEPARATORS)
     given = await episode.call("echo", {"text": text})
-    if given.text() != text:
-        raise Violation("the text did not arrive unchanged", given.seen)
+    expect.text(given, text)
     if any(character in event.data for event in given.pieces for character in SEPARATORS):
         raise Violation("a line separator is not escaped", given.seen)
 
