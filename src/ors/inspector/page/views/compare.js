@@ -18,7 +18,7 @@ import {
 } from "../widgets/recorded.js";
 import { EpisodeColumn, factsOf, plots } from "./recorded-episode.js";
 import { about } from "../api/server.js";
-import { count, plural, reward, seconds } from "../widgets/words.js";
+import { count, joined, plural, reward, seconds } from "../widgets/words.js";
 
 const SHOWN = [["", "all"], "better", "worse", "same", ["alone", "in one run only"]];
 const DEFAULTS = { sort: "-difference", task: "", shown: "" };
@@ -75,9 +75,7 @@ class CompareView {
     const { a, b, better, worse, same, difference, error, p } = told;
     this.#widest = told.widest;
     const sum = (run) =>
-      [plural(run.episodes, "episode"), unrewarded(run), ...run.agents.slice(0, 2)]
-        .filter(Boolean)
-        .join(" · ");
+      joined(plural(run.episodes, "episode"), unrewarded(run), run.agents.slice(0, 2));
     fill(
       this.#tiles,
       tile("Mean reward of A", withError(a.mean, a.error), sum(a)),

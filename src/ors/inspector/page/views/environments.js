@@ -4,10 +4,10 @@
 import { descriptionOf, environments, size } from "../api/catalogue.js";
 import { card, el, fact, facts, failure, h, loading } from "../widgets/dom.js";
 import { short } from "../api/json.js";
-import { arms, constraints, resolved, typeName } from "../api/schema.js";
+import { arms, resolved, typeName } from "../api/schema.js";
 import { cellsOf, headRow, tableOf } from "../widgets/table.js";
 import { address } from "../widgets/recorded.js";
-import { bytes, plural } from "../widgets/words.js";
+import { bytes, meaningOf, plural } from "../widgets/words.js";
 
 const DEEPEST = 5;
 
@@ -140,9 +140,6 @@ function parameter({ name, required }) {
 
 const defaultOf = ({ default: value }) =>
   value === undefined ? null : el("code", JSON.stringify(value));
-
-const meaningOf = (schema) =>
-  [schema.description, constraints(schema).join(", ")].filter(Boolean).join(" · ");
 
 function rows(schema, root, depth = 0, seen = []) {
   return Object.entries(schema.properties ?? {}).flatMap(([name, raw]) => {

@@ -139,10 +139,11 @@ class LiveView {
     const { shown, more } = environment ? { shown: [environment], more: 0 } : busiest(this.#points);
     const names = shown.length ? shown : ["episodes"];
     const rest = more ? `and ${plural(more, "more environment")}` : "";
-    const of = (key, scale = 1) =>
-      this.#points.map((point) => [point.at, point[key] === null ? null : point[key] * scale]);
-    const line = (name, key, tone, scale) => ({ name, tone, points: of(key, scale) });
-    const ms = (y) => `${brief(y)} ms`;
+    const line = (key, tone, name = key) => ({
+      name,
+      tone,
+      points: this.#points.map((point) => [point.at, point[key]]),
+    });
     fill(
       this.#plots,
       this.#tile(
@@ -171,30 +172,22 @@ class LiveView {
         "Sessions",
         count(now.sessions),
         "",
-        [line("sessions", "sessions", "a"), line("calls running", "running", "b")],
+        [line("sessions", "a"), line("running", "b", "calls running")],
         brief,
       ),
       this.#tile(
         "Calls per second",
         count(now.calls),
         `${count(now.failed)} failed · ${count(now.refused)} refused`,
-        [
-          line("calls", "calls", "a"),
-          line("refused", "refused", "b"),
-          line("failed", "failed", "d"),
-        ],
+        [line("calls", "a"), line("refused", "b"), line("failed", "d")],
         brief,
       ),
       this.#tile(
         "Latency",
         now.p50 === null ? "–" : seconds(now.p50),
         now.p50 === null ? "" : `p95 ${seconds(now.p95)} · p99 ${seconds(now.p99)}`,
-        [
-          line("p99", "p99", "c", 1000),
-          line("p95", "p95", "b", 1000),
-          line("p50", "p50", "a", 1000),
-        ],
-        ms,
+        [line("p99", "c"), line("p95", "b"), line("p50", "a")],
+        (y) => `${brief(y * 1000)} ms`,
       ),
     );
   }

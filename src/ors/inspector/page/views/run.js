@@ -16,7 +16,7 @@ import {
   unrewarded,
   withError,
 } from "../widgets/recorded.js";
-import { count, named, plural, reward, seconds, when } from "../widgets/words.js";
+import { count, joined, named, plural, reward, seconds, when } from "../widgets/words.js";
 
 const OUTCOMES = [
   ["", "any"],
@@ -94,39 +94,25 @@ class RunView {
     const ended = ["scored", "unscored", "truncated", "refused", "failed"]
       .filter((what) => run.outcomes[what])
       .map((what) => `${count(run.outcomes[what])} ${what}`);
+    const passes = run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`);
+    if (!passes.length && run.error !== null) passes.push("± standard error, clustered by task");
+    const cost = run.cost === null ? null : `cost ${run.cost.toFixed(2)}`;
     fill(
       this.#tiles,
       tile(
         "Episodes",
         [count(run.episodes), " ", runState(run)],
-        [plural(run.tasks, "task"), ...run.agents.slice(0, 2)].join(" · "),
+        joined(plural(run.tasks, "task"), run.agents.slice(0, 2)),
       ),
-      tile(
-        "Mean reward",
-        withError(run.mean, run.error),
-        [
-          unrewarded(run),
-          ...(run.passes.length
-            ? run.passes.map(({ k, any }) => `pass@${k} ${rounded(any)}`)
-            : [run.error === null ? null : "± standard error, clustered by task"]),
-        ]
-          .filter(Boolean)
-          .join(" · "),
-      ),
+      tile("Mean reward", withError(run.mean, run.error), joined(unrewarded(run), passes)),
       tile("Outcomes", outcomeStrip(run.outcomes, run.mean), ended.join(" · ")),
       tile(
         "Tokens",
         count(run.tokens),
-        [
-          run.unknown
-            ? `unknown for ${plural(run.unknown, "request")}`
-            : run.cost === null
-              ? null
-              : `cost ${run.cost.toFixed(2)}`,
+        joined(
+          run.unknown ? `unknown for ${plural(run.unknown, "request")}` : cost,
           run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null,
-        ]
-          .filter(Boolean)
-          .join(" · "),
+        ),
       ),
     );
     const bars = () => [...this.#spread.querySelectorAll("button")];

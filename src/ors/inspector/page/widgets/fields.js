@@ -3,7 +3,8 @@
 
 import { button, el, fill, freshId, h, select } from "./dom.js";
 import { isObject, number, parse, pretty, same } from "../api/json.js";
-import { arms, constraints, resolved, typeName } from "../api/schema.js";
+import { arms, resolved, typeName } from "../api/schema.js";
+import { meaningOf } from "./words.js";
 
 const DEEPEST = 5;
 const ABSENT = undefined;
@@ -40,13 +41,13 @@ function framed(control, schema, context, place, more = {}) {
     "span.type",
     Array.isArray(schema.enum) ? `one of ${schema.enum.length}` : typeName(schema, context.root),
   );
-  const marks = [place.required ? h("span.needed", { title: "required" }, "required") : null];
-  const words = [schema.description, constraints(schema).join(", ")].filter(Boolean);
+  const mark = place.required ? el("span.needed", "required") : null;
+  const words = meaningOf(schema);
   const element = el(
     "div.field",
-    place.name ? el("div.field-head", h("label", { for: id }, place.name), type, marks) : null,
+    place.name ? el("div.field-head", h("label", { for: id }, place.name), type, mark) : null,
     control,
-    words.length ? el("p.hint", words.join(" · ")) : null,
+    words ? el("p.hint", words) : null,
     said,
   );
   const say = (message) => {

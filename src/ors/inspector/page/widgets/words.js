@@ -1,10 +1,18 @@
 // @ts-check
-// Numbers and times as text.
+// Numbers, times and schemas as text.
+
+import { constraints } from "../api/schema.js";
 
 const GROUPED = new Intl.NumberFormat("en");
 
 export const count = (value) => GROUPED.format(value);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+
+/** The words that there are, in one line. */
+export const joined = (...words) => words.flat().filter(Boolean).join(" · ");
+
+/** What a schema says about its values. */
+export const meaningOf = (schema) => joined(schema.description, constraints(schema).join(", "));
 
 /** A reward, rounded to hide binary fractions. */
 export const reward = (value) =>
