@@ -49,7 +49,6 @@ async def test_pings_that_wait_for_an_answer_are_limited() -> None:
     now = asyncio.get_running_loop().time()
     for session in sessions:
         keepalive.keep(session)
-    keepalive._due = [(now, number, reference) for number, (_, _, reference) in enumerate(keepalive._due)]
     for session in sessions:
         session.due = now
     for session in sessions:

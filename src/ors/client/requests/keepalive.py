@@ -1,12 +1,11 @@
 """Keeps sessions alive with pings, and interrupts the awaits of those that are lost."""
 
 import asyncio
-import heapq
+import math
 import random
-import weakref
-from itertools import count
 from types import TracebackType
 from typing import Protocol, Self
+from weakref import WeakSet
 
 from ors.client.transports.base import Broken
 from ors.client.transports.options import Options
@@ -63,7 +62,7 @@ class Interruptible:
 
 _CHECKS_PER_TIMEOUT = 20
 _MAX_CHECK_SECONDS = 0.5
-_MIN_SLEEP_SECONDS = 0.01
+_MIN_CHECK_SECONDS = 0.01
 
 
 class IdleSession(Protocol):
@@ -94,9 +93,8 @@ class KeepAlive:
     def __init__(self, options: Options) -> None:
         self._options = options
         shortest = min(options.ping_seconds, options.heartbeat_seconds)
-        self._check_seconds = min(shortest / _CHECKS_PER_TIMEOUT, _MAX_CHECK_SECONDS)
-        self._due: list[tuple[float, int, weakref.ref[IdleSession]]] = []
-        self._order = count()
+        self._check_seconds = max(_MIN_CHECK_SECONDS, min(shortest / _CHECKS_PER_TIMEOUT, _MAX_CHECK_SECONDS))
+        self._sessions = WeakSet[IdleSession]()
         self._streams: set[Interruptible] = set()
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -107,7 +105,9 @@ class KeepAlive:
         """Pings `session` from now on, while it is `kept`."""
         self._ensure_running()
         # Random, so that many sessions opened at once are not all pinged at once.
-        self._schedule(session, self._options.ping_seconds * JITTER.uniform(0.5, 1.0))
+        now = asyncio.get_running_loop().time()
+        session.due = now + self._options.ping_seconds * JITTER.uniform(0.5, 1.0)
+        self._sessions.add(session)
 
     def watch(self, stream: Interruptible) -> None:
         """Interrupts `stream` with `Broken` when its `silent_after` has passed."""
@@ -136,17 +136,11 @@ class KeepAlive:
             self._task = loop.create_task(self._run())
 
     async def _run(self) -> None:
-        now = asyncio.get_running_loop().time()
-        check = now + self._check_seconds
-        while self._due or self._streams or self._pings:
-            # Each ping when it is due: five hundred at once would delay all other requests.
-            wake = min(check, self._due[0][0]) if self._due else check
-            await asyncio.sleep(max(wake - now, _MIN_SLEEP_SECONDS))
-            now = asyncio.get_running_loop().time()
-            if now >= check:
-                self._interrupt_silent(now)
-                check = now + self._check_seconds
-            await self._ping_due(now)
+        loop = asyncio.get_running_loop()
+        while self._sessions or self._streams or self._pings:
+            await asyncio.sleep(self._check_seconds)
+            self._interrupt_silent(loop.time())
+            await self._ping_due(loop.time())
         self._task = None
 
     def _interrupt_silent(self, now: float) -> None:
@@ -155,20 +149,20 @@ class KeepAlive:
                 stream.interrupt(Broken("the server sent nothing, not even a ping, for too long"))
 
     async def _ping_due(self, now: float) -> None:
-        while self._due and self._due[0][0] <= now:
-            due, _, reference = heapq.heappop(self._due)
-            session = reference()
-            if session is None or not session.kept or session.due != due:
-                continue  # dropped, closed, or scheduled again since
-            idle = now - session.heard
-            if idle < self._options.ping_seconds / 2:
-                # A recent request has kept the session alive.
-                self._schedule(session, self._options.ping_seconds - idle)
+        for session in tuple(self._sessions):
+            if not session.kept:
+                self._sessions.discard(session)
+            elif session.due > now:
                 continue
-            await self._slots.acquire()
-            task = asyncio.create_task(self._ping(session))
-            self._pings.add(task)
-            task.add_done_callback(self._pings.discard)
+            elif now - session.heard < self._options.ping_seconds / 2:
+                # A recent request has kept the session alive.
+                session.due = session.heard + self._options.ping_seconds
+            else:
+                session.due = math.inf
+                await self._slots.acquire()
+                task = asyncio.create_task(self._ping(session))
+                self._pings.add(task)
+                task.add_done_callback(self._pings.discard)
 
     async def _ping(self, session: IdleSession) -> None:
         started = asyncio.get_running_loop().time()
@@ -184,13 +178,7 @@ class KeepAlive:
                 session.lose(*_loss(session.misses, error))
         finally:
             self._slots.release()
-        if session.kept:
-            took = asyncio.get_running_loop().time() - started
-            self._schedule(session, max(0.0, self._options.ping_seconds - took))
-
-    def _schedule(self, session: IdleSession, delay: float) -> None:
-        session.due = asyncio.get_running_loop().time() + delay
-        heapq.heappush(self._due, (session.due, next(self._order), weakref.ref(session)))
+            session.due = started + self._options.ping_seconds
 
 
 def _loss(misses: int, error: ORSError | TimeoutError) -> tuple[str, str | None]:
