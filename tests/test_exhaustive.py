@@ -50,6 +50,7 @@ UNIONS = {
 FILES = {
     "AudioBlock": {
         "types.py",
+        "server/episodes/result.py",
         *(f"providers/{name}.py" for name in ("anthropic", "google", "openai", "openai_chat")),
         "models/model.py",
         "rollouts/records/line.py",

@@ -27,15 +27,13 @@ class AuthorCode:
     sandboxes: SandboxCounts
 
 
+@dataclass(eq=False, slots=True)
 class CallOrder:
     """Runs calls one at a time, in the order of arrival. Concurrent ones may overlap with each other."""
 
-    __slots__ = ("_alone", "_queue", "_running")
-
-    def __init__(self) -> None:
-        self._running = 0
-        self._alone = False
-        self._queue: deque[tuple[bool, asyncio.Future[None]]] | None = None
+    _running: int = 0
+    _alone: bool = False
+    _queue: deque[tuple[bool, asyncio.Future[None]]] | None = None
 
     def enter_at_once(self, alone: bool) -> bool:
         """Takes the turn if no other call is first, and returns whether it did."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import assert_never
 
 from ors._json import dumps
 from ors._protocol import error_event, result_events
-from ors.types import RunToolError, TextBlock, ToolOutput
+from ors.types import Block, ImageBlock, RunToolError, TextBlock, ToolOutput
 
 MARKER = "\n… [cut: {shown} of {whole} characters are shown]"
 
@@ -47,7 +48,7 @@ def finished_meanwhile(name: str) -> Result:
 
 def cut(output: ToolOutput, limit: int) -> bytes:
     """The result of a tool as JSON of at most `limit` bytes, with the longest texts cut."""
-    texts = {index: block.text for index, block in enumerate(output.blocks) if isinstance(block, TextBlock)}
+    texts = {index: text for index, text in enumerate(map(_text, output.blocks)) if text is not None}
     kept = {index: len(text) for index, text in texts.items()}
     while True:
         result = dumps({"ok": True, "output": _shown(output, texts, kept)})
@@ -60,6 +61,16 @@ def cut(output: ToolOutput, limit: int) -> bytes:
         bytes_per_character = len(dumps(texts[longest])) / len(texts[longest])
         too_many = int((len(result) - limit) / bytes_per_character)
         kept[longest] = max(0, kept[longest] - max(64, too_many // 2))
+
+
+def _text(block: Block) -> str | None:
+    match block:
+        case TextBlock():
+            return block.text
+        case ImageBlock():
+            return None
+        case _:
+            assert_never(block)
 
 
 def _shown(output: ToolOutput, texts: dict[int, str], kept: dict[int, int]) -> ToolOutput:

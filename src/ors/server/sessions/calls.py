@@ -333,14 +333,12 @@ class Fork:
         return task is not None and task.done() and (task.cancelled() or task.exception() is not None)
 
 
+@dataclass(eq=False, slots=True)
 class Forks:
     """The forks of one session: running ones, and those whose idempotency keys are remembered."""
 
-    __slots__ = ("_by_key", "_running")
-
-    def __init__(self) -> None:
-        self._by_key: OrderedDict[str, Fork] = OrderedDict()
-        self._running: dict[asyncio.Task[Sids], Fork] = {}
+    _by_key: OrderedDict[str, Fork] = field(default_factory=OrderedDict)
+    _running: dict[asyncio.Task[Sids], Fork] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._running)

@@ -5,6 +5,7 @@ inputs, for people who look at the server.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,14 +38,12 @@ each insertion into a large one waits for memory.
 """
 
 
+@dataclass(eq=False, slots=True)
 class _Second:
     """The results of one second."""
 
-    __slots__ = ("evicted", "rows")
-
-    def __init__(self) -> None:
-        self.rows: dict[str, _Row] = {}
-        self.evicted: dict[str, int] = {}  # their owners
+    rows: dict[str, _Row] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)  # their owners
 
 
 class KeptResults:
