@@ -17,7 +17,7 @@ PROCESSES = 512
 WORKDIR = "/workspace"
 PORTS = (80, 443)
 """Policies are for HTTP and HTTPS."""
-HOST_ROOT = "pass --image NAME=PATH with its folder or archive, or --host-root to use this machine's programs"
+HOST_ROOT = "--host-root uses this machine's programs instead"
 
 MachineSize = Literal[
     "0.5:0.5", "1:1", "2:2", "4:4", "8:8", "16:16", "0.5:1", "1:2", "2:4", "4:8", "8:16",
@@ -112,7 +112,7 @@ class Hosting:
         except SandboxUnavailable as error:
             if settings.image not in str(error):
                 raise
-            raise SandboxUnavailable(f"{error}\n{HOST_ROOT}") from None
+            raise SandboxUnavailable(f"{error}; {HOST_ROOT}") from None
 
     def spec(self, settings: SandboxSettings) -> SandboxSpec:
         """What `open` opens. Raises BadRequest: it cannot be had here, and why."""
@@ -152,7 +152,8 @@ class Hosting:
         if name in self.images or self.host_root:
             return self.images.get(name)
         if name.startswith(("/", ".")) or Path(name).exists():  # clients name no folders of this machine
-            raise BadRequest(f"image {name!r} is not a name of an image; {HOST_ROOT}")
+            how = f"--image NAME=PATH says where an image is; {HOST_ROOT}"
+            raise BadRequest(f"image {name!r} is not a name of an image; {how}")
         return name
 
     def _network(self, settings: SandboxSettings) -> Allow | Literal["none", "host"]:

@@ -11,12 +11,12 @@ from ors.sandbox.spec import SandboxSpec
 
 SPARE = 8
 """Processes of a group that are not the agent's programs: bwrap, the agent, and those that copy files."""
-
-
 PERIOD = 100_000
 """Microseconds of a period, of which each CPU of a limit has so many; the kernel's own default."""
 SOCKETS = "memory.kmem.tcp.limit_in_bytes"
 """Version 1 counts the buffers of sockets by themselves."""
+OPTIONAL = {"memory.swap.max", "memory.memsw.limit_in_bytes", SOCKETS, "cpu.max"}
+"""Limits that do not exist where there is no swap accounting, or that may not be delegated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +74,12 @@ def create(spec: SandboxSpec) -> Cgroup | None:
             folder.mkdir()
             made.append(folder)
             for file, value in limits.items():
-                _set(folder / file, value)
+                if file not in OPTIONAL or (folder / file).exists():
+                    (folder / file).write_text(str(value))
     except OSError:
         Cgroup(tuple(made)).remove()
         return None
     return Cgroup(tuple(made)) if made else None
-
-
-def _set(file: Path, value: int) -> None:
-    # Limits of swap and sockets do not exist where there is no swap accounting; others may not be delegated.
-    if file.exists() or file.name not in (
-        "memory.swap.max",
-        "memory.memsw.limit_in_bytes",
-        SOCKETS,
-        "cpu.max",
-    ):
-        file.write_text(str(value))
 
 
 def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:

@@ -124,16 +124,16 @@ def program(machine: str | None = None, *, counted: bool = True) -> bytes:
     code.only(SOCKET[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
     code.only(SOCKETPAIR[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
     code.add(_RETURN, _ALLOW)
-    return code.assembled()
+    return b"".join(struct.pack("=HBBI", *line) for line in code.lines)
 
 
 class _Code:
     def __init__(self) -> None:
-        self._lines: list[tuple[int, int, int, int]] = []
+        self.lines: list[tuple[int, int, int, int]] = []
 
     def add(self, operation: int, value: int, then: int = 0, otherwise: int = 0) -> None:
         """Adds one instruction; a jump skips `then` or `otherwise` instructions."""
-        self._lines.append((operation, then, otherwise, value))
+        self.lines.append((operation, then, otherwise, value))
 
     def when(self, test: int, value: int, verdict: int) -> None:
         self.add(test, value, 0, 1)
@@ -160,9 +160,6 @@ class _Code:
             self.add(_EQUAL, value, len(values) - place, 0)
         self.add(_RETURN, verdict)
         self.add(_LOAD, _NUMBER)
-
-    def assembled(self) -> bytes:
-        return b"".join(struct.pack("=HBBI", *line) for line in self._lines)
 
 
 def profile(*, counted: bool = True) -> str:

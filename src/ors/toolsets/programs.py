@@ -16,7 +16,7 @@ from ors.toolsets.environment import SandboxTools
 from ors.toolsets.lasting import Lasting, ProgramReply
 from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
-LONGEST_TIME = 600.0
+Seconds = Annotated[float, Field(description="Seconds until it is stopped.", gt=0, le=600)]
 START_SECONDS = 20.0
 # With job control every command has a process group of its own, so it can be stopped without the shell.
 # The shell prints what it says itself (`set -x` and `set -v` of its own lines) where it reports.
@@ -44,9 +44,7 @@ class Bash(SandboxTools):
     async def bash(
         self,
         command: Annotated[str, Field(description="One or more lines for the shell.")],
-        timeout: Annotated[
-            float, Field(description="Seconds until the command is stopped.", gt=0, le=LONGEST_TIME)
-        ] = 60.0,
+        timeout: Seconds = 60.0,
     ) -> ToolOutput:
         """Run a command in a bash shell and see what it prints.
 
@@ -109,9 +107,7 @@ class Python(SandboxTools):
     async def python(
         self,
         code: Annotated[str, Field(description="Python code, of one or more lines.")],
-        timeout: Annotated[
-            float, Field(description="Seconds until the code is stopped.", gt=0, le=LONGEST_TIME)
-        ] = 60.0,
+        timeout: Seconds = 60.0,
     ) -> ToolOutput:
         """Run Python code, and see what it prints and the value of its last expression.
 
