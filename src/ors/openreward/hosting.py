@@ -152,7 +152,7 @@ class Hosting:
         if name in self.images or self.host_root:
             return self.images.get(name)
         if name.startswith(("/", ".")) or Path(name).exists():  # clients name no folders of this machine
-            how = f"--image NAME=PATH says where an image is; {HOST_ROOT}"
+            how = f"pass --image NAME=PATH with its folder or archive; {HOST_ROOT}"
             raise BadRequest(f"image {name!r} is not a name of an image; {how}")
         return name
 
