@@ -9,7 +9,7 @@ from ors.providers.messages import (
     Usage,
     UserMessage,
 )
-from ors.rollouts.driver import Rollouts, rollouts
+from ors.rollouts.driver import Rollouts, play_sync, rollouts, rollouts_sync
 from ors.rollouts.episodes.episode import (
     Agent,
     Conversation,
@@ -25,10 +25,9 @@ from ors.rollouts.episodes.episode import (
 from ors.rollouts.episodes.outcome import Failed, Outcome, Refused, Scored, Truncated, Unscored
 from ors.rollouts.episodes.played import play
 from ors.rollouts.episodes.rules import EpisodeLimits, PlayArguments, Reduction, RolloutArguments, Rules
-from ors.rollouts.episodes.stepped import SteppedEpisode
+from ors.rollouts.episodes.stepped import SteppedEpisode, SteppedEpisodeSync
 from ors.rollouts.regression import Transcript
 from ors.rollouts.samplers import TaskSampler
-from ors.rollouts.sync import SteppedEpisodeSync, play_sync, rollouts_sync
 
 __all__ = [
     "Agent",

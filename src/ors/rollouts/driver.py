@@ -10,14 +10,16 @@ from collections.abc import (
     Container,
     Coroutine,
     Iterable,
+    Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Unpack
 
-from ors.client import AsyncEnvironment
+from ors.client import AsyncEnvironment, Environment, Session
 from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
 from ors.rollouts.episodes.episode import (
@@ -33,8 +35,8 @@ from ors.rollouts.episodes.episode import (
     task_ref,
 )
 from ors.rollouts.episodes.outcome import Failed, worth_retrying
-from ors.rollouts.episodes.played import CallbackFailed, PlayedEpisode
-from ors.rollouts.episodes.rules import PlayArguments, Rules
+from ors.rollouts.episodes.played import CallbackFailed, PlayedEpisode, play
+from ors.rollouts.episodes.rules import PlayArguments, RolloutArguments, Rules
 
 LISTED_SECONDS = 5.0
 """How long the record of an episode that has ended waits for its task."""
@@ -290,3 +292,30 @@ async def _each(tasks: Iterable[GivenTask] | AsyncIterable[GivenTask]) -> AsyncI
     else:
         for task in tasks:
             yield task
+
+
+# ── The same without await ──
+
+
+def play_sync(
+    session: Session, agent: Agent, *, sample: int = 0, **arguments: Unpack[PlayArguments]
+) -> EpisodeRecord:
+    """Plays one episode: see `play`. The agent runs on another thread."""
+    return session.portal.run(lambda: play(session.wrapped, agent, sample=sample, **arguments))
+
+
+def rollouts_sync(
+    env: Environment, tasks: Iterable[GivenTask], agent: Agent, **arguments: Unpack[RolloutArguments]
+) -> Iterator[EpisodeRecord]:
+    """Plays many episodes: see `rollouts`. The agent and the iterator of the tasks run on other threads.
+
+    Leaving the iteration cancels what runs.
+    """
+    return env.portal.iterate(rollouts(env.wrapped, _in_thread(tasks), agent, **arguments))
+
+
+async def _in_thread(tasks: Iterable[GivenTask]) -> AsyncIterator[GivenTask]:
+    # The tasks may come from the sync client, which cannot be used on its own loop.
+    iterator = iter(tasks)
+    while taken := await asyncio.to_thread(list, islice(iterator, 1)):
+        yield taken[0]
