@@ -57,7 +57,9 @@ class Model:
         self.options = ModelOptions(**options)
         self._format = MODEL_NAMES[provider]
         self._api = api = api_of(self._format)
-        _check_options(provider, api, self.options)
+        for name in api.unsupported:
+            if getattr(self.options, name) not in (None, ()):
+                raise ValueError(f"{provider} has no option {name!r}")
         url, key = address(provider, api, base_url, api_key)
         self._official = url.rstrip("/") == api.base_url
         headers = {**api.fixed_headers, **(api.key_headers(key) if key else {})}
@@ -112,12 +114,6 @@ class Model:
         if not usage.input_tokens or not (usage.output_tokens or not (reply.text or reply.calls)):
             return replace(usage, unknown=1)
         return usage if prices is None else replace(usage, cost=prices.cost(usage))
-
-
-def _check_options(provider: str, api: ModelAPI, options: ModelOptions) -> None:
-    for name in api.unsupported:
-        if getattr(options, name) not in (None, ()):
-            raise ValueError(f"{provider} has no option {name!r}")
 
 
 def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | None) -> tuple[str, str]:

@@ -110,18 +110,14 @@ def agent_failed(error: BaseException, stage: Stage = "model") -> Failed:
 def session_failed(error: ORSError, stage: Stage, *, sent: bool = True) -> Failed:
     """The outcome for an error of the session; `sent`: whether it was open when the stage began."""
     unknown = isinstance(error, ToolFailed | CallOutcomeUnknown | SessionLost)
-    return _failed(_party(error), stage, error, may_have_run=stage == "call" and sent and unknown)
+    of_code = isinstance(error, ToolFailed | ServerFailed) and error.reason not in _NOT_THE_ENVIRONMENT
+    who: Party = "environment" if of_code else "infrastructure"
+    return _failed(who, stage, error, may_have_run=stage == "call" and sent and unknown)
 
 
 def worth_retrying(outcome: Outcome) -> bool:
     """Whether a new session may succeed: the infrastructure failed, and did not refuse the request itself."""
     return isinstance(outcome, Failed) and is_lost(outcome) and outcome.error not in _FINAL
-
-
-def _party(error: ORSError) -> Party:
-    if isinstance(error, ToolFailed | ServerFailed) and error.reason not in _NOT_THE_ENVIRONMENT:
-        return "environment"
-    return "infrastructure"
 
 
 def _failed(who: Party, stage: Stage, error: BaseException, *, may_have_run: bool = False) -> Failed:
