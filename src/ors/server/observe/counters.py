@@ -152,14 +152,21 @@ class EpisodeCounters:
     ) -> None:
         """Counts an episode. Only those that are `scored` have a reward."""
         if (environment,) not in self.solved:
-            self.outcomes.update({(environment, each): 0 for each in _OUTCOMES})
+            self._begin(environment)
         self.outcomes[environment, outcome] += 1
-        self.solved[(environment,)] += reward is not None and reward >= _SOLVED
-        _add(self.rewards, (environment,), reward or 0.0)
+        if reward:
+            self.solved[(environment,)] += reward >= _SOLVED
+            _add(self.rewards, reward, environment)
         for name, value in named.items():
             known = (environment, name, "plus") in self.components
             room = len(self.components) < 2 * MOST_COMPONENT_LABELS
-            _add(self.components, (environment, name if known or room else "other"), value)
+            _add(self.components, value, environment, name if known or room else "other")
+
+    def _begin(self, environment: str) -> None:
+        """Begins with zeros, which say more than no number."""
+        self.solved[(environment,)] = 0
+        self.outcomes.update({(environment, each): 0 for each in _OUTCOMES})
+        _add(self.rewards, 0.0, environment)
 
     def totals(self) -> dict[str, EpisodeTotals]:
         return {
@@ -173,11 +180,12 @@ class EpisodeCounters:
         }
 
 
-def _add(sums: defaultdict[Labels, float], labels: Labels, value: float) -> None:
+def _add(sums: defaultdict[Labels, float], value: float, *labels: str) -> None:
+    plus, minus = (*labels, "plus"), (*labels, "minus")
     if not isfinite(value):  # a sum of large rewards may be infinite, and would stay so
         value = 0.0
-    sums[*labels, "plus"] += max(value, 0.0)
-    sums[*labels, "minus"] += max(-value, 0.0)
+    sums[plus] += value if value > 0 else 0.0
+    sums[minus] -= value if value < 0 else 0.0
 
 
 class SandboxCounts:
