@@ -30,6 +30,7 @@ DIGITS = 9
 """Rewards are rounded to this before they are compared: ten times 0.1 is 1."""
 _SOLVED = SOLVED - 0.5 * 10**-DIGITS  # as if rounded, in a tenth of the time
 _OUTCOMES = ("scored", "unscored", "failed")
+_SIGNS = ("plus", "minus")
 
 
 class Tally:
@@ -130,14 +131,14 @@ class EpisodeCounters:
     """Episodes that have ended, each number by the labels of its metric."""
 
     def __init__(self) -> None:
-        self.outcomes: Counter[Labels] = Counter()
+        self.outcomes: dict[Labels, int] = {}
         """By environment and outcome."""
-        self.solved: Counter[Labels] = Counter()
+        self.solved: dict[Labels, int] = {}
         """By environment."""
         # Sums by sign: counters of Prometheus must not fall.
-        self.rewards: defaultdict[Labels, float] = defaultdict(float)
+        self.rewards: dict[Labels, float] = {}
         """By environment and sign."""
-        self.components: defaultdict[Labels, float] = defaultdict(float)
+        self.components: dict[Labels, float] = {}
         """By environment, name and sign."""
         self._misfits: set[str] = set()
 
@@ -151,22 +152,26 @@ class EpisodeCounters:
         self, environment: str, outcome: str, reward: float | None, named: Mapping[str, float] = {}
     ) -> None:
         """Counts an episode. Only those that are `scored` have a reward."""
-        if (environment,) not in self.solved:
-            self._begin(environment)
+        if (environment,) not in self.solved:  # zeros say more than no number
+            self.solved[(environment,)] = 0
+            self.outcomes.update({(environment, each): 0 for each in _OUTCOMES})
+            self.rewards.update({(environment, sign): 0.0 for sign in _SIGNS})
         self.outcomes[environment, outcome] += 1
         if reward:
             self.solved[(environment,)] += reward >= _SOLVED
-            _add(self.rewards, reward, environment)
+            if isfinite(reward):  # the sum of large rewards may be infinite, and would stay so
+                self.rewards[environment, _SIGNS[reward < 0]] += abs(reward)
         for name, value in named.items():
-            known = (environment, name, "plus") in self.components
-            room = len(self.components) < 2 * MOST_COMPONENT_LABELS
-            _add(self.components, value, environment, name if known or room else "other")
+            self._add_component(environment, name, value)
 
-    def _begin(self, environment: str) -> None:
-        """Begins with zeros, which say more than no number."""
-        self.solved[(environment,)] = 0
-        self.outcomes.update({(environment, each): 0 for each in _OUTCOMES})
-        _add(self.rewards, 0.0, environment)
+    def _add_component(self, environment: str, name: str, value: float) -> None:
+        known = self.components
+        if (environment, name, "plus") not in known and len(known) >= 2 * MOST_COMPONENT_LABELS:
+            name = "other"
+        for sign in _SIGNS:
+            known.setdefault((environment, name, sign), 0.0)
+        if isfinite(value):
+            known[environment, name, _SIGNS[value < 0]] += abs(value)
 
     def totals(self) -> dict[str, EpisodeTotals]:
         return {
@@ -178,14 +183,6 @@ class EpisodeCounters:
             )
             for (name,) in self.solved
         }
-
-
-def _add(sums: defaultdict[Labels, float], value: float, *labels: str) -> None:
-    plus, minus = (*labels, "plus"), (*labels, "minus")
-    if not isfinite(value):  # a sum of large rewards may be infinite, and would stay so
-        value = 0.0
-    sums[plus] += value if value > 0 else 0.0
-    sums[minus] -= value if value < 0 else 0.0
 
 
 class SandboxCounts:
