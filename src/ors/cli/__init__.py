@@ -30,12 +30,12 @@ COMMANDS = {
     "test": ("check:test_command", "Test whether an environment is fit to train on."),
     "card": ("init:card", "Write the card of an environment into its README, or check it."),
     "replay": ("replay:replay_command", "Play the recorded calls of a run again."),
-    "regrade": ("regrade:regrade", "Compute the rewards of a run anew, without the agent."),
+    "regrade": ("regrade:regrade", "Recompute the rewards of a recorded run, without the agent."),
     "check": ("check:check", "Check a server against the standard."),
     "bench": ("bench:bench", "Measure calls and episodes per second."),
     "runs": ("runs:runs", "List, show, compare, check and export runs."),
     "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
-    "sandboxes": ("sandboxes:sandboxes", "Serve sandboxes to programs that use openreward."),
+    "sandboxes": ("sandbox:sandboxes", "Serve sandboxes to programs that use openreward."),
 }
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""
 
@@ -70,12 +70,12 @@ class Commands(click.Group):
         if close and args[0] not in COMMANDS:
             raise click.UsageError(f"No such command {args[0]!r}. Did you mean {close[0]!r}?", ctx)
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and (unknown := settings.unknown(str(name), command)):
-            raise click.UsageError(
-                f"pyproject.toml sets {unknown[0]} in [tool.ors], but there is no such option", ctx
-            )
-        if command is not None and not ctx.resilient_parsing:
-            ctx.default_map = {str(name): settings.defaults(str(name), command)}
+        if command is not None and name is not None:
+            if unknown := settings.unknown(name, command):
+                text = f"pyproject.toml sets {unknown[0]} in [tool.ors], but there is no such option"
+                raise click.UsageError(text, ctx)
+            if not ctx.resilient_parsing:
+                ctx.default_map = {name: settings.defaults(name, command)}
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

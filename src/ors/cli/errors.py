@@ -68,12 +68,11 @@ def in_one_line() -> Iterator[None]:
     except ORSError as error:
         raise _translated(error) from error
     except OSError as error:
-        raise CommandError(
-            f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
-        ) from error
+        text = f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+        raise CommandError(text) from error
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{shown_path(place.filename)}:{place.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{shown_path(frame.filename)}:{frame.lineno}"
         raise CommandError(f"This is a bug in ors: {one_line(error)} ({where})") from error
 
 

@@ -60,14 +60,14 @@ def defaults(command_name: str, command: click.Command) -> dict[str, Any]:
 
 def unknown(command_name: str, command: click.Command) -> list[str]:
     """Keys of `[tool.ors.<command>]` that are not options of the command, or commands of the group."""
-    own = _own_table(file_settings()[1], command_name)
-    known, inner = {label(option) for option in settable(command)}, []
+    known = {label(option) for option in settable(command)}
+    found = []
     if isinstance(command, click.Group):
         known |= set(command.commands)
-        inner = [
-            key for name, each in commands_of(command_name, command).items() for key in unknown(name, each)
-        ]
-    return [f"{command_name}.{key}".replace(" ", ".") for key in own if key not in known] + inner
+        for name, each in commands_of(command_name, command).items():
+            found += unknown(name, each)
+    own = _own_table(file_settings()[1], command_name)
+    return [f"{command_name}.{key}".replace(" ", ".") for key in own if key not in known] + found
 
 
 def _own_table(table: dict[str, Any], command_name: str) -> dict[str, Any]:
@@ -81,21 +81,17 @@ def file_settings() -> tuple[Path | None, dict[str, Any]]:
     """Finds the nearest pyproject.toml, here or above, that has a table `[tool.ors]`; returns both."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         path = folder / "pyproject.toml"
-        table = _table(path) if path.is_file() else None
+        if not path.is_file():
+            continue
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("ors")
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise WrongUsage(f"{shown_path(path)} is not valid TOML: {error}") from None
+        if isinstance(table, dict):
+            return path, _with_underscores(table, path)
         if table is not None:
-            return path, table
+            raise WrongUsage(f"{shown_path(path)}: [tool.ors] must be a table")
     return None, {}
-
-
-def _table(path: Path) -> dict[str, Any] | None:
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WrongUsage(f"{shown_path(path)} is not valid TOML: {error}") from None
-    table = found.get("tool", {}).get("ors")
-    if table is not None and not isinstance(table, dict):
-        raise WrongUsage(f"{shown_path(path)}: [tool.ors] must be a table")
-    return None if table is None else _with_underscores(table, path)
 
 
 def _with_underscores(table: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -30,7 +30,6 @@ OVERTIME_SECONDS = 5.0
 PAUSE_SECONDS = 0.1
 MOST_KINDS_OF_ERRORS = 20
 MOST_TASKS = 1000
-PERCENTILES = (50, 90, 99)
 
 
 @dataclass(frozen=True)
@@ -40,45 +39,19 @@ class LoadPlan:
     tool: str
     input: dict[str, Any]
     split: str
-    num_tasks: int
+    indices: Iterator[int]
     calls: int
-    concurrency: int
-
-    def indices(self) -> Iterator[int]:
-        return itertools.cycle(range(min(self.num_tasks, MOST_TASKS)))
-
-
-class Latencies:
-    """Durations in seconds. Eight bytes each: an hour of 10,000 calls per second takes 300 MB."""
-
-    def __init__(self) -> None:
-        self._seconds = array("d")
-
-    def add(self, seconds: float) -> None:
-        self._seconds.append(seconds)
-
-    @property
-    def count(self) -> int:
-        return len(self._seconds)
-
-    def percentile(self, percent: float) -> float | None:
-        """Percentile in milliseconds; None without durations."""
-        if not self._seconds:
-            return None
-        return 1000 * sorted(self._seconds)[math.ceil(self.count * percent / 100) - 1]
+    deadline: float
 
 
 @dataclass
 class Tally:
     seconds: float = 0.0
     episodes: int = 0
-    calls: Latencies = field(default_factory=Latencies)
-    opened: Latencies = field(default_factory=Latencies)
+    # Eight bytes each: an hour of 10,000 calls per second takes 300 MB.
+    calls: "array[float]" = field(default_factory=lambda: array("d"))
+    opened: "array[float]" = field(default_factory=lambda: array("d"))
     errors: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def error_count(self) -> int:
-        return sum(self.errors.values())
 
     def fail(self, error: Exception | str) -> None:
         kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
@@ -86,69 +59,49 @@ class Tally:
         known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
         self.errors[kind if known else "other errors"] += 1
 
-    def per_second(self, count: int) -> float:
-        return count / self.seconds if self.seconds else 0.0
-
     def figures(self) -> dict[str, float | None]:
+        counts = {"calls": len(self.calls), "episodes": self.episodes}
         figures: dict[str, float | None] = {
-            "calls_per_second": self.per_second(self.calls.count),
-            "episodes_per_second": self.per_second(self.episodes),
+            f"{name}_per_second": count / self.seconds if self.seconds else 0.0
+            for name, count in counts.items()
         }
-        for name, latencies in (("call", self.calls), ("open", self.opened)):
-            figures |= {f"{name}_p{p}_ms": latencies.percentile(p) for p in PERCENTILES}
-            figures[f"{name}_max_ms"] = latencies.percentile(100)
+        for name, durations in (("call", self.calls), ("open", self.opened)):
+            for label, percent in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
+                figures[f"{name}_{label}_ms"] = percentile(durations, percent)
         return figures
 
-    def as_json(self) -> dict[str, Any]:
-        counts = {"calls": self.calls.count, "episodes": self.episodes, "errors": dict(self.errors)}
-        return {"seconds": self.seconds, **counts, **self.figures()}
+
+def percentile(seconds: Sequence[float], percent: float) -> float | None:
+    """Percentile in milliseconds; None without durations."""
+    if not seconds:
+        return None
+    return 1000 * sorted(seconds)[math.ceil(len(seconds) * percent / 100) - 1]
 
 
-async def run(env: AsyncEnvironment, plan: LoadPlan, seconds: float, tally: Tally) -> None:
-    """Runs episodes for some seconds and adds the measurements to `tally`."""
-    start = time.perf_counter()
-    indices = plan.indices()
-    work = [
-        asyncio.create_task(_episodes(env, plan, start + seconds, indices, tally))
-        for _ in range(plan.concurrency)
-    ]
-    try:
-        _, late = await asyncio.wait(work, timeout=seconds + OVERTIME_SECONDS)
-        for _ in late:
-            tally.fail(f"still running {OVERTIME_SECONDS:g} s after the end")
-    finally:
-        for task in work:
-            task.cancel()
-        tally.seconds += time.perf_counter() - start
-        await asyncio.wait(work, timeout=OVERTIME_SECONDS)
-
-
-async def _episodes(
-    env: AsyncEnvironment, plan: LoadPlan, deadline: float, indices: Iterator[int], tally: Tally
-) -> None:
-    while time.perf_counter() < deadline:
+async def _episodes(env: AsyncEnvironment, plan: LoadPlan, tally: Tally) -> None:
+    while time.perf_counter() < plan.deadline:
         try:
-            await _episode(env, plan, deadline, next(indices), tally)
+            await _episode(env, plan, tally)
         except ORSError as error:
             tally.fail(error)
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index: int, tally: Tally) -> None:
+async def _episode(env: AsyncEnvironment, plan: LoadPlan, tally: Tally) -> None:
     start = time.perf_counter()
-    async with env.session(split=plan.split, index=index) as session:
+    async with env.session(split=plan.split, index=next(plan.indices)) as session:
         await session.get_prompt()
-        tally.opened.add(time.perf_counter() - start)
+        tally.opened.append(time.perf_counter() - start)
         for _ in range(plan.calls):
             start = time.perf_counter()
-            if start >= deadline:
+            if start >= plan.deadline:
                 return
             finished = False
             try:
                 finished = (await session.call_tool(plan.tool, plan.input)).finished
             except (ToolCallError, ToolFailed) as error:
                 tally.fail(error)
-            tally.calls.add(time.perf_counter() - start)
+            tally.calls.append(time.perf_counter() - start)
             if finished:
                 break
     tally.episodes += 1
@@ -163,12 +116,7 @@ async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index
 )
 @WHERE
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5, help="Time to measure for.")
-@click.option(
-    "--concurrency",
-    type=click.IntRange(1, 100_000),
-    default=8,
-    help="Concurrent episodes.",
-)
+@click.option("--concurrency", type=click.IntRange(1, 100_000), default=8, help="Concurrent episodes.")
 @click.option("--calls", type=COUNT, default=10, help="Maximum calls per episode.")
 @click.option("--tool", help="Tool to call.  [default: one that needs no input, or the first]")
 @click.option("--input", "given", type=JSON, help="Input of the tool.  [default: generated from its schema]")
@@ -176,42 +124,69 @@ async def _episode(env: AsyncEnvironment, plan: LoadPlan, deadline: float, index
 @click.option("--split", metavar="NAME", help="Split of the tasks.  [default: the first]")
 @api_key
 @as_json
-def bench(where: str, seconds: float, as_json: bool, api_key: str | None, **how: Any) -> None:
+def bench(where: str, as_json: bool, api_key: str | None, **how: Any) -> None:
     """Measure calls per second, episodes per second, latencies and errors.
 
     Episodes run concurrently. Each opens a task, reads the prompt and calls one tool until the episode is
     finished. All load comes from this process. A TARGET is served by a child process.
     """
-    tally, plan = Tally(), None
+    tally = Tally()
     with ExitStack() as stack:
         url = as_url(where) or stack.enter_context(served(where))
         greet(url, api_key)
         with suppress(KeyboardInterrupt):
-            plan = asyncio.run(_measure(url, tally, seconds, api_key, how, quiet=as_json))
-    _print(where, tally, plan, as_json)
-    if not tally.seconds or tally.error_count:
+            asyncio.run(_measure(url, tally, api_key, quiet=as_json, **how))
+    if as_json:
+        counts = {"calls": len(tally.calls), "episodes": tally.episodes, "errors": dict(tally.errors)}
+        print_json({"where": where, "seconds": tally.seconds, **counts, **tally.figures()})
+    else:
+        rows = [(name.replace("_", " "), _figure(value)) for name, value in tally.figures().items()]
+        print_table(("", where), [*rows, ("errors", f"{tally.errors.total():,}")])
+        for kind, count in tally.errors.most_common():
+            click.echo(f"{count:,} × {kind}", err=True)
+    if not tally.seconds or tally.errors:
         raise click.exceptions.Exit(1)
 
 
 async def _measure(
-    url: str, tally: Tally, seconds: float, api_key: str | None, how: dict[str, Any], quiet: bool
-) -> LoadPlan:
+    url: str,
+    tally: Tally,
+    api_key: str | None,
+    *,
+    quiet: bool,
+    env: str | None,
+    seconds: float,
+    concurrency: int,
+    **how: Any,
+) -> None:
     async with AsyncORS(url, api_key, options=PATIENCE) as client:
-        env = client.environment(known_name(await client.list_environments(), how.pop("env")))
-        plan = await _plan(env, **how)
-        if not quiet and sys.stderr.isatty():
-            click.echo(f"Measuring for {seconds:g} s; Ctrl-C ends it early", err=True)
-        await run(env, plan, seconds, tally)
-    return plan
+        found = client.environment(known_name(await client.list_environments(), env))
+        plan = await _plan(found, seconds, **how)
+        if not quiet:
+            click.echo(f"{plan.tool} {shortened(plan.input)}: {concurrency} concurrent episodes\n")
+            if sys.stderr.isatty():
+                click.echo(f"Measuring for {seconds:g} s; Ctrl-C ends it early", err=True)
+        start = time.perf_counter()
+        work = [asyncio.create_task(_episodes(found, plan, tally)) for _ in range(concurrency)]
+        try:
+            _, late = await asyncio.wait(work, timeout=seconds + OVERTIME_SECONDS)
+            for _ in late:
+                tally.fail(f"still running {OVERTIME_SECONDS:g} s after the end")
+        finally:
+            for task in work:
+                task.cancel()
+            tally.seconds += time.perf_counter() - start
+            await asyncio.wait(work, timeout=OVERTIME_SECONDS)
 
 
 async def _plan(
     env: AsyncEnvironment,
+    seconds: float,
+    *,
     tool: str | None,
     given: JSONObject | None,
     split: str | None,
     calls: int,
-    concurrency: int,
 ) -> LoadPlan:
     split = split or (await env.list_splits())[0]
     num_tasks = await env.num_tasks(split)
@@ -222,25 +197,14 @@ async def _plan(
     with wrong_usage(ValueError):
         spec = _easiest(tools) if tool is None else find_tool(tools, tool)
         values = sample(spec.input_schema) if given is None else typed_input(spec, (), given)
-    return LoadPlan(spec.name, values, split, num_tasks, calls, concurrency)
+    indices = itertools.cycle(range(min(num_tasks, MOST_TASKS)))
+    return LoadPlan(spec.name, values, split, indices, calls, time.perf_counter() + seconds)
 
 
 def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
     if not tools:
         raise WrongUsage("The environment has no tool to call")
     return next((spec for spec in tools if not (spec.input_schema or {}).get("required")), tools[0])
-
-
-def _print(where: str, tally: Tally, plan: LoadPlan | None, as_json: bool) -> None:
-    if as_json:
-        print_json({"where": where, **tally.as_json()})
-        return
-    if plan is not None:
-        click.echo(f"{plan.tool} {shortened(plan.input)}: {plan.concurrency} concurrent episodes\n")
-    rows = [(name.replace("_", " "), _figure(value)) for name, value in tally.figures().items()]
-    print_table(("", where), [*rows, ("errors", f"{tally.error_count:,}")])
-    for kind, count in tally.errors.most_common():
-        click.echo(f"{count:,} × {kind}", err=True)
 
 
 def _figure(value: float | None) -> str:

@@ -8,19 +8,16 @@ from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any, TypeVar
 
 import click
 import uvicorn
 
 from ors.cli.errors import wrong_usage
-from ors.cli.options.listening import listener
-from ors.cli.options.shared import PORT, WHERE, Command, api_key
+from ors.cli.options.serving import listener
+from ors.cli.options.shared import PORT, WHERE, Command, api_key, stacked
 from ors.cli.targets.resolve import as_url, built, environments
-from ors.client import ASGITransport, Transport, http_transport
+from ors.client import ASGITransport, http_transport
 from ors.inspector import InspectorProxy, RunFolder
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1
@@ -30,27 +27,32 @@ REDIRECT = (
 )
 
 
-def page_flags(command: F) -> F:
-    command = click.option("--open", "opening", is_flag=True, help="Open the page in a browser.")(command)
-    return click.option(
-        "--port",
-        type=PORT,
-        default=0,
-        help="Local port of the page; 0 picks a free one.",
-    )(command)
+page_flags = stacked(
+    click.option("--port", type=PORT, default=0, help="Local port of the page; 0 picks a free one."),
+    click.option("--open", "opening", is_flag=True, help="Open the page in a browser."),
+)
 
 
 def serve_page(app: InspectorProxy, what: str, port: int, opening: bool) -> None:
     """Serves the page until a signal; prints its address, and opens it in a browser if asked to."""
+
+    def started(url: str) -> None:
+        click.echo(f"Look at {what} on {url} (stop with Ctrl-C)")
+        if folder is not None:
+            # By a file: all users see the browser's command line, but not the file.
+            page = Path(folder, "open.html")
+            page.touch(0o600)
+            page.write_text(REDIRECT.format(url=url))
+            webbrowser.open(page.as_uri())
+
     with TemporaryDirectory(prefix="ors-") if opening else nullcontext() as folder:
-        _PageServer(app, what, folder).run(sockets=[listener(HOST, port)])
+        _PageServer(app, started).run(sockets=[listener(HOST, port)])
 
 
 class _PageServer(uvicorn.Server):
     """uvicorn that prints the address of the page and does not wait for streams when it stops."""
 
-    def __init__(self, app: InspectorProxy, what: str, folder: str | None) -> None:
-        """`folder` is for the file that opens the page in a browser; without it, none is opened."""
+    def __init__(self, app: InspectorProxy, on_start: Callable[[str], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -63,27 +65,15 @@ class _PageServer(uvicorn.Server):
             )
         )
         self._token = app.token
-        self._what = what
-        self._folder = folder
+        self._on_start = on_start
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if not self.started or not sockets:
-            return
-        url = f"http://{HOST}:{sockets[0].getsockname()[1]}/-/?token={self._token}"
-        click.echo(f"Look at {self._what} on {url} (stop with Ctrl-C)")
-        if self._folder is not None:
-            _open(url, Path(self._folder, "open.html"))
-
-
-def _open(url: str, page: Path) -> None:
-    """Opens an address in a browser by a file: all users see the browser's command line, but not the file."""
-    page.touch(0o600)
-    page.write_text(REDIRECT.format(url=url))
-    webbrowser.open(page.as_uri())
+        if self.started and sockets:
+            self._on_start(f"http://{HOST}:{sockets[0].getsockname()[1]}/-/?token={self._token}")
 
 
 @click.command(
@@ -99,17 +89,14 @@ def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -
     The page works only at the printed address, which contains a token. Servers that `ors serve` runs on
     loopback have their own page at /-/.
     """
-    url, transport = _reached(where)
-    key = api_key or os.environ.get("ORS_API_KEY")
-    serve_page(InspectorProxy(url, transport, key), where, port, opening)
-
-
-def _reached(where: str) -> tuple[str, Transport]:
-    url = as_url(where)
+    url, key = as_url(where), api_key or os.environ.get("ORS_API_KEY")
     if url is None:
-        return "", ASGITransport(built(environments([where]), inspector=True, return_errors="line").app)
+        server = built(environments([where]), inspector=True, return_errors="line")
+        serve_page(InspectorProxy("", ASGITransport(server.app), key), where, port, opening)
+        return
     with wrong_usage(ValueError):
-        return url, http_transport(url)
+        transport = http_transport(url)
+    serve_page(InspectorProxy(url, transport, key), where, port, opening)
 
 
 @click.command("view", cls=Command, examples=["ors view runs", "ors view runs/first --port 8090"])

@@ -2,14 +2,13 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
-from ors import Environment, Limits, Server, conformance, quality
+from ors import Limits, conformance, quality
 from ors.cli.errors import Unreachable, WrongUsage, report_stream
 from ors.cli.options.shared import (
     COUNT,
@@ -53,17 +52,7 @@ SLOW_MINUTES = 18
 @environment
 @api_key
 @as_json
-def check(
-    where: str | None,
-    only: tuple[str, ...],
-    slow: bool,
-    strict: bool,
-    verbose: bool,
-    list_only: bool,
-    env: str | None,
-    api_key: str | None,
-    as_json: bool,
-) -> None:
+def check(where: str | None, strict: bool, verbose: bool, list_only: bool, as_json: bool, **how: Any) -> None:
     """Check any server against the Open Reward Standard.
 
     Some checks need the probe environment on the server: `ors serve ors.conformance.probe`. Checks that are
@@ -74,28 +63,26 @@ def check(
         return
     if where is None:
         raise click.UsageError("Missing argument 'URL|TARGET'.")
-
-    def work(url: str) -> conformance.Report:
-        return _checked(url, only, slow, env, api_key, quiet=as_json)
-
-    there = as_url(where)
-    report = work(there) if there else while_serving(_server(where), work)
+    if url := as_url(where):
+        report = _checked(url, **how, quiet=as_json)
+    else:
+        server = built(environments([where]), limits=Limits(grace_seconds=0))  # Ctrl-C waits for no call
+        report = while_serving(server, lambda url: _checked(url, **how, quiet=as_json))
     text = conformance.as_json(report) + "\n" if as_json else conformance.as_text(report, verbose=verbose)
     click.echo(text, nl=False, file=report_stream())
     if report.of("failed") if strict else not report.conforms:
         raise click.exceptions.Exit(1)
 
 
-def _server(target: str) -> Server:
-    """Serves a TARGET; Ctrl-C does not wait for its calls."""
-    return built(environments([target]), limits=Limits(grace_seconds=0))
-
-
 def _checked(
     url: str, only: tuple[str, ...], slow: bool, env: str | None, api_key: str | None, *, quiet: bool
 ) -> conformance.Report:
     headers = {"X-API-Key": api_key} if api_key else {}
-    shows = not quiet and sys.stderr.isatty()
+
+    def show(progress: str) -> None:
+        if not quiet and sys.stderr.isatty():
+            click.echo(f"\r\x1b[K{progress}", nl=False, err=True)
+
     try:
         return conformance.check(
             url,
@@ -103,15 +90,14 @@ def _checked(
             environment=env,
             only=only,
             headers=headers,
-            on_result=lambda result: _show(result.requirement.id) if shows else None,
+            on_result=lambda result: show(result.requirement.id),
         )
     except conformance.Unreachable as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:
         raise WrongUsage(str(error)) from None
     finally:
-        if shows:
-            _show("")
+        show("")
 
 
 def _print_requirements(as_json: bool) -> None:
@@ -121,10 +107,6 @@ def _print_requirements(as_json: bool) -> None:
         return
     for requirement in known:
         click.echo(f"{requirement.level:6} {requirement.id:32} {requirement.text} [{requirement.source}]")
-
-
-def _show(progress: str) -> None:
-    click.echo(f"\r\x1b[K{progress}", nl=False, err=True)
 
 
 @click.command(
@@ -137,21 +119,11 @@ def _show(progress: str) -> None:
     ],
 )
 @WHERE
-@click.option("--limit", type=COUNT, default=5, help="Tasks to open per split.")
+@click.option("--limit", "sample", type=COUNT, default=5, help="Tasks to open per split.")
 @click.option("--steps", type=COUNT, default=10, help="Maximum calls per episode.")
 @click.option("--repeat", type=COUNT, default=3, help="Episodes to compare per task.")
-@click.option(
-    "--episodes",
-    type=click.IntRange(min=20),
-    default=50,
-    help="Episodes to measure memory over.",
-)
-@click.option(
-    "--max-episodes",
-    type=COUNT,
-    default=300,
-    help="Maximum episodes in total.",
-)
+@click.option("--episodes", type=click.IntRange(min=20), default=50, help="Episodes to measure memory over.")
+@click.option("--max-episodes", "most", type=COUNT, default=300, help="Maximum episodes in total.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1),
@@ -167,19 +139,12 @@ def _show(progress: str) -> None:
 @as_json
 def test_command(
     where: str,
-    limit: int,
-    steps: int,
-    repeat: int,
-    episodes: int,
-    max_episodes: int,
-    patience: float,
-    seed: int,
     strict: bool,
     env: str | None,
     secret: tuple[tuple[str, str], ...],
-    traceback: bool,
     api_key: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Test whether an environment is fit to train on.
 
@@ -187,49 +152,40 @@ def test_command(
     Does an episode leave anything behind? A TARGET runs in this process, which allows more tests than a URL.
     An environment may have a classmethod solve(task_spec) that returns the calls of a perfect episode.
     """
-    plan = quality.Plan(limit, steps, repeat, episodes, max_episodes, patience=patience, seed=seed)
-    plan = replace(plan, secrets=dict(secret), traceback=traceback)
+    plan = quality.Plan(**how, secrets=dict(secret))
     with ExitStack() as stack:
-        how = {"environment": env, "api_key": api_key, "plan": plan, "on_step": _show_step}
-        reports = _examined(where, how, stack)
+        reports = _examined(where, env, api_key, plan, stack)
     text = quality.as_json(reports) if as_json else "\n".join(map(quality.as_text, reports))
     click.echo(text, nl=as_json, file=report_stream())
     if any(report.findings if strict else report.faults for report in reports):
         raise click.exceptions.Exit(1)
 
 
-def _examined(where: str, how: dict[str, Any], stack: ExitStack) -> list[quality.Report]:
+def _examined(
+    where: str, env: str | None, api_key: str | None, plan: quality.Plan, stack: ExitStack
+) -> list[quality.Report]:
+    def show(name: str, what: str) -> None:
+        click.echo(f"{name}: {what}", err=True)
+
+    how: dict[str, Any] = {"environment": env, "api_key": api_key, "on_step": show}
     try:
         if url := as_url(where):
-            if how["plan"].traceback:
+            if plan.traceback:
                 raise WrongUsage("--traceback needs a TARGET: servers do not expose their source")
-            greet(url, how["api_key"])
-            return quality.examine(url=url, **how)
+            greet(url, api_key)
+            return quality.examine(url=url, plan=plan, **how)
         found = environments([where])
         built(found)  # reports an invalid environment in one line
-        how["plan"] = replace(how["plan"], secrets=_secrets(found, how["plan"].secrets, how["environment"]))
-        elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=_other_seed()))
-        classes = {cls.name().lower(): cls for cls in found}
-        return quality.examine(classes=classes, elsewhere=elsewhere, **how)
+        classes, secrets = {cls.name().lower(): cls for cls in found}, plan.secrets
+        for name, cls in classes.items():
+            if env is None or env.lower() == name:
+                secrets = completed(cls.__name__, cls.required_secrets, secrets, local=True)
+        # Another hash seed orders sets differently than in this process.
+        seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+        elsewhere = stack.enter_context(served(where, PYTHONHASHSEED=seed))
+        plan = replace(plan, secrets=secrets)
+        return quality.examine(classes=classes, elsewhere=elsewhere, plan=plan, **how)
     except ServerFailed as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:
         raise WrongUsage(str(error)) from None
-
-
-def _secrets(
-    classes: Sequence[type[Environment]], given: Mapping[str, str], environment: str | None
-) -> Mapping[str, str]:
-    for cls in classes:
-        if environment is None or environment.lower() == cls.name().lower():
-            given = completed(cls.__name__, cls.required_secrets, given, local=True)
-    return given
-
-
-def _other_seed() -> str:
-    """Hash seed that orders sets differently than in this process."""
-    return "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
-
-
-def _show_step(name: str, what: str) -> None:
-    click.echo(f"{name}: {what}", err=True)

@@ -110,13 +110,15 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if prices is None and (rules["limits"].cost is not None or given["max_total_cost"] is not None):
         flag = "--max-cost" if rules["limits"].cost is not None else "--max-total-cost"
         raise WrongUsage(f"{flag} needs prices: give --prices")
+    options = {"temperature": given["temperature"], "seed": given["model_seed"]}
     return EvalPlan(
         target=where,
         environment=given["env"],
         settings=() if as_url(where) else tuple(given_settings()),
         model=given["model"],
         base_url=given["base_url"],
-        model_options=_model_options(given),
+        model_options=dict(given["model_options"] or {})
+        | {k: v for k, v in options.items() if v is not None},
         retries=given["retries"],
         prices=prices,
         tasks=TaskChoice(tuple(given["split"]), given["tasks"], given["limit"], given["seed"]),
@@ -124,14 +126,6 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
         secrets=tuple(name for name, _ in given["secret"]),
         **rules,
     )
-
-
-def _model_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    options = {
-        "temperature": given["temperature"],
-        "seed": given["model_seed"],
-    }
-    return dict(given["model_options"] or {}) | {k: v for k, v in options.items() if v is not None}
 
 
 def _prices(given: Mapping[str, Any]) -> Prices | None:
@@ -173,22 +167,27 @@ def _default_folder(plan: EvalPlan) -> Path:
 
 def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
     """Plays; returns whether the user interrupted it."""
+    target = None if as_url(run.plan.target) else roots([run.plan.target])[0]
+    # The plan has no secrets, and must stay as it is to be resumed.
+    info = replace(RunInfo.gathered({}, target=target), config=run.plan.as_json())
 
     def opened(name: str, code: Identity) -> RunWriter:
-        info = replace(_info(run.plan), environments={name: code} if code != Identity() else {})
+        now = replace(info, environments={name: code} if code != Identity() else {})
         if given["resume"] is None:
-            return RunWriter.create(folder, info)
-        return _continued(folder, info, changed=given["allow_changed"])
+            return RunWriter.create(folder, now)
+        return _continued(folder, now, changed=given["allow_changed"])
 
-    how = {name: given[name] for name in ("concurrency", "retry")}
-    names = ("tokens", "cost", "seconds")
-    how["total"] = EpisodeLimits(**{name: given[f"max_total_{name}"] for name in names})
+    total = {name: given[f"max_total_{name}"] for name in ("tokens", "cost", "seconds")}
+    how = {"retry": given["retry"], "quiet": given["as_json"], "total": EpisodeLimits(**total)}
     try:
-        asyncio.run(stopped_by_signals(run.play(opened, **how, quiet=given["as_json"])))
+        asyncio.run(stopped_by_signals(run.play(opened, given["concurrency"], **how)))
     except RunError as error:
         raise WrongUsage(str(error)) from None
     except OSError as error:
-        raise _unwritten(error, folder) from None
+        text = f"{error.strerror or error}: {shown_path(error.filename or folder)}"
+        if not (folder / "run.json").exists():
+            raise WrongUsage(text) from None
+        raise Unreachable(f"{text}; to continue later: ors eval --resume {shown_path(folder)}") from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         if not run.begun:
             raise KeyboardInterrupt from None
@@ -198,33 +197,16 @@ def _played(run: EvalRun, folder: Path, given: Mapping[str, Any]) -> bool:
 
 def _continued(folder: Path, now: RunInfo, *, changed: bool) -> RunWriter:
     """Opens a run to resume it, and writes into run.json how it goes on."""
-    writer = RunWriter.open(folder)
-    try:
+    with ExitStack() as stack:
+        writer = stack.enter_context(RunWriter.open(folder))
         kept = read_info(folder)
         if (what := kept.changed(now)) and not changed:
-            text = (
-                f"The environment's {what} changed since this run began, and results of both would be mixed"
-            )
-            raise WrongUsage(f"{text}: start a new run, or continue anyway with --allow-changed")
+            text = f"The environment's {what} changed since this run began, and results of both"
+            text += " would be mixed: start a new run, or continue anyway with --allow-changed"
+            raise WrongUsage(text)
         writer.describe(kept.resumed(now))
-    except BaseException:
-        writer.close()
-        raise
+        stack.pop_all()  # the caller closes it
     return writer
-
-
-def _unwritten(error: OSError, folder: Path) -> click.ClickException:
-    """The error for a run that cannot be created, or not written any more."""
-    text = f"{error.strerror or error}: {shown_path(error.filename or folder)}"
-    if not (folder / "run.json").exists():
-        return WrongUsage(text)
-    return Unreachable(f"{text}; to continue later: ors eval --resume {shown_path(folder)}")
-
-
-def _info(plan: EvalPlan) -> RunInfo:
-    target = None if as_url(plan.target) else roots([plan.target])[0]
-    # The plan has no secrets, and must stay as it is to be resumed.
-    return replace(RunInfo.gathered({}, target=target), config=plan.as_json())
 
 
 def _conclude(run: Run, played: EvalRun, interrupted: bool, given: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
@@ -102,10 +103,9 @@ def _write(folder: Path, names: Names, template: str) -> list[str]:
     templates = files("ors.cli") / "templates"
     found = {**_files(templates / "common"), **_files(templates / template)}
     written = {names.filled(path).removesuffix(".tmpl"): names.filled(text) for path, text in found.items()}
-    for path, text in sorted(written.items()):
-        target = folder / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    for path, text in written.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
     return sorted(written)
 
 
@@ -121,12 +121,11 @@ def _files(folder: Traversable, at: str = "") -> dict[str, str]:
 
 def local_origin() -> str | None:
     """The folder or wheel that this package was installed from; None if that was an index."""
-    try:
-        recorded = distribution("ors-kit").read_text("direct_url.json")  # PEP 610
-    except PackageNotFoundError:
-        return None
-    url = urlsplit(json.loads(recorded)["url"] if recorded else "")
-    return url2pathname(url.path) if url.scheme == "file" else None
+    with suppress(PackageNotFoundError):
+        if recorded := distribution("ors-kit").read_text("direct_url.json"):  # PEP 610
+            url = urlsplit(json.loads(recorded)["url"])
+            return url2pathname(url.path) if url.scheme == "file" else None
+    return None
 
 
 BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"

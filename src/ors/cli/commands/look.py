@@ -6,99 +6,20 @@ from typing import Any
 
 import click
 
-from ors import JSONObject, ToolSpec
+from ors import JSONObject
 from ors.cli.errors import WrongUsage, clean, wrong_usage
-from ors.cli.options.shared import (
-    COUNT,
-    INDEX,
-    JSON,
-    TARGET,
-    WHERE,
-    Choice,
-    Command,
-    api_key,
-    as_json,
-    environment,
-    opening,
-)
+from ors.cli.options import shared
+from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment, opening
+from ors.cli.output import printing
 from ors.cli.output.banner import offered, print_offered
-from ors.cli.output.printing import (
-    number,
-    print_blocks,
-    print_json,
-    print_outcome,
-    print_table,
-    shortened,
-)
+from ors.cli.output.printing import number, print_blocks, print_json, print_table, shortened
 from ors.cli.targets.connect import chosen, connected, opened
 from ors.cli.targets.resolve import installed
 from ors.cli.targets.variants import parameters
-from ors.client import ORS, Environment, TerminalToolSpec
+from ors.client import ORS, Environment
 from ors.schemas import find_tool, signature, typed_input
 
 MOST_COLUMNS = 5
-
-
-@click.command(
-    cls=Command,
-    examples=["ors tasks adder --split test --page 2", "ors tasks http://127.0.0.1:8080 --index 3"],
-)
-@WHERE
-@environment
-@click.option("--split", metavar="NAME", help="Split to list.  [default: the first]")
-@click.option("--page", type=COUNT, default=1, help="Page to show.")
-@click.option("--page-size", type=COUNT, default=20, help="Tasks per page.")
-@click.option("--index", type=INDEX, help="Show this task in full.")
-@api_key
-@as_json
-def tasks(
-    where: str,
-    env: str | None,
-    split: str | None,
-    page: int,
-    page_size: int,
-    index: int | None,
-    api_key: str | None,
-    as_json: bool,
-) -> None:
-    """List the tasks of a split, or show one."""
-    with connected(where, api_key) as client:
-        source = chosen(client, env)
-        split = split or source.list_splits()[0]
-        if index is not None:
-            print_json(source.get_task(split, index).task_spec)
-            return
-        listed = _page(source, split, page, page_size)
-    if as_json:
-        print_json(listed)
-    else:
-        _print_page(listed, page, page_size)
-
-
-def _page(env: Environment, split: str, page: int, size: int) -> dict[str, Any]:
-    total = env.num_tasks(split)
-    start = (page - 1) * size
-    if start and start >= total:
-        raise WrongUsage(f"There is no page {page}: {split} has {number(total)} tasks, {size} per page")
-    found = env.get_task_range(split, start, min(start + size, total))
-    listed = [{"index": start + n, "task_spec": task.task_spec} for n, task in enumerate(found)]
-    return {"environment": env.name, "split": split, "num_tasks": total, "tasks": listed}
-
-
-def _print_page(listed: dict[str, Any], page: int, size: int) -> None:
-    specs = [(str(task["index"]), task["task_spec"]) for task in listed["tasks"]]
-    keys = list(dict.fromkeys(key for _, spec in specs for key in spec))
-    if len(keys) <= MOST_COLUMNS:
-        rows = [
-            (index, *(shortened(spec[key]) if key in spec else "" for key in keys)) for index, spec in specs
-        ]
-        print_table(("INDEX", *(clean(key) for key in keys)), rows)
-    else:
-        print_table(("INDEX", "TASK"), [(index, shortened(spec)) for index, spec in specs])
-    pages = max(1, -(-listed["num_tasks"] // size))
-    click.echo(
-        f"\nPage {page} of {number(pages)}; {listed['split']} has {number(listed['num_tasks'])} tasks."
-    )
 
 
 @click.command(
@@ -111,7 +32,7 @@ def _print_page(listed: dict[str, Any], page: int, size: int) -> None:
         "ors list adder --config",
     ],
 )
-@click.argument("where", metavar="URL|TARGET", type=TARGET, required=False)
+@click.argument("where", metavar="URL|TARGET", type=shared.TARGET, required=False)
 @parameters
 @click.option("--installed", "by_name", is_flag=True, help="List the environments of installed packages.")
 @click.option("--config", is_flag=True, help="List the parameters of environments, for --set.")
@@ -160,7 +81,51 @@ def _print_parameters(client: ORS, as_json: bool) -> None:
     print_table(("ENVIRONMENT", "PARAMETER", "VALUE", "DESCRIPTION"), rows)
 
 
-Tools = tuple[list[ToolSpec], TerminalToolSpec | None]
+@click.command(
+    cls=Command,
+    examples=["ors tasks adder --split test --page 2", "ors tasks http://127.0.0.1:8080 --index 3"],
+)
+@WHERE
+@environment
+@click.option("--split", metavar="NAME", help="Split to list.  [default: the first]")
+@click.option("--page", type=shared.COUNT, default=1, help="Page to show.")
+@click.option("--page-size", "size", type=shared.COUNT, default=20, help="Tasks per page.")
+@click.option("--index", type=shared.INDEX, help="Show this task in full.")
+@api_key
+@as_json
+def tasks(
+    where: str, env: str | None, split: str | None, index: int | None, api_key: str | None, **how: Any
+) -> None:
+    """List the tasks of a split, or show one."""
+    with connected(where, api_key) as client:
+        source = chosen(client, env)
+        split = split or source.list_splits()[0]
+        if index is not None:
+            print_json(source.get_task(split, index).task_spec)
+        else:
+            _print_page(source, split, **how)
+
+
+def _print_page(env: Environment, split: str, page: int, size: int, as_json: bool) -> None:
+    total, start = env.num_tasks(split), (page - 1) * size
+    if start and start >= total:
+        raise WrongUsage(f"There is no page {page}: {split} has {number(total)} tasks, {size} per page")
+    found = env.get_task_range(split, start, min(start + size, total))
+    specs = {start + n: task.task_spec for n, task in enumerate(found)}
+    if as_json:
+        listed = [{"index": index, "task_spec": spec} for index, spec in specs.items()]
+        print_json({"environment": env.name, "split": split, "num_tasks": total, "tasks": listed})
+        return
+    keys = list(dict.fromkeys(key for spec in specs.values() for key in spec))
+    if len(keys) <= MOST_COLUMNS:
+        cells = {
+            n: [shortened(spec[key]) if key in spec else "" for key in keys] for n, spec in specs.items()
+        }
+    else:
+        keys, cells = ["TASK"], {n: [shortened(spec)] for n, spec in specs.items()}
+    print_table(("INDEX", *map(clean, keys)), [(str(n), *row) for n, row in cells.items()])
+    pages = max(1, -(-total // size))
+    click.echo(f"\nPage {page} of {number(pages)}; {split} has {number(total)} tasks.")
 
 
 @click.command(
@@ -171,7 +136,7 @@ Tools = tuple[list[ToolSpec], TerminalToolSpec | None]
 @click.argument("tool", required=False)
 @environment
 @click.option("--split", metavar="NAME", help="Split of the task of --index.  [default: the first]")
-@click.option("--index", type=INDEX, help="Also list the tools that only this task has.")
+@click.option("--index", type=shared.INDEX, help="Also list the tools that only this task has.")
 @api_key
 @as_json
 def tools(
@@ -186,40 +151,31 @@ def tools(
     """List tools and their parameters, or show one TOOL in full."""
     with connected(where, api_key) as client:
         source = chosen(client, env)
-        found, terminal = _of_all(source) if index is None else _of_task(source, split, index)
         required = source.required_secrets()
+        if index is None:
+            found, terminal = source.list_tools(terminal=True), source.terminal_tool()
+        else:
+            with opened(source, split, index, None) as session:
+                found, terminal = session.list_tools(terminal=True), session.terminal_tool()
+    last = None if terminal is None else terminal.name
+    shown = {
+        spec.name: spec.model_dump() | ({"terminal": True} if spec.name == last else {}) for spec in found
+    }
     if tool is not None:
         with wrong_usage(ValueError):
-            spec = find_tool(found, tool)
-        print_json(_as_json(spec, terminal))
+            print_json(shown[find_tool(found, tool).name])
     elif as_json:
-        print_json([_as_json(spec, terminal) for spec in found])
+        print_json(list(shown.values()))
     else:
         rows = [
             (spec.name, ", ".join(signature(spec.input_schema)) or "-", shortened(spec.description))
             for spec in found
         ]
         print_table(("TOOL", "PARAMETERS", "DESCRIPTION"), rows)
-        if terminal is not None:
-            click.echo(
-                f"\n{clean(terminal.name)} takes the agent's last message. Agents do not see it as a tool."
-            )
+        if last is not None:
+            click.echo(f"\n{clean(last)} takes the agent's last message. Agents do not see it as a tool.")
         if required:
             click.echo(clean(f"\nRequired secrets: {', '.join(required)}"))
-
-
-def _of_all(env: Environment) -> Tools:
-    return env.list_tools(terminal=True), env.terminal_tool()
-
-
-def _of_task(env: Environment, split: str | None, index: int) -> Tools:
-    with opened(env, split, index, None) as session:
-        return session.list_tools(terminal=True), session.terminal_tool()
-
-
-def _as_json(spec: ToolSpec, terminal: TerminalToolSpec | None) -> dict[str, Any]:
-    last = terminal is not None and spec.name == terminal.name
-    return {**spec.model_dump(), **({"terminal": True} if last else {})}
 
 
 @click.command(
@@ -228,7 +184,7 @@ def _as_json(spec: ToolSpec, terminal: TerminalToolSpec | None) -> dict[str, Any
 @WHERE
 @opening
 @as_json
-def prompt(choice: Choice, images: Path | None, as_json: bool) -> None:
+def prompt(choice: shared.Choice, images: Path | None, as_json: bool) -> None:
     """Show the prompt of a task.
 
     Images are saved as files. With --json they are printed in base64, as the server sends them.
@@ -251,14 +207,14 @@ def prompt(choice: Choice, images: Path | None, as_json: bool) -> None:
 @WHERE
 @click.argument("tool")
 @click.argument("words", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--input", "given", type=JSON, help="The tool's input: JSON, @file, or - for stdin.")
+@click.option("--input", "given", type=shared.JSON, help="The tool's input: JSON, @file, or - for stdin.")
 @opening
 @as_json
 def call(
     tool: str,
     words: Sequence[str],
     given: JSONObject | None,
-    choice: Choice,
+    choice: shared.Choice,
     images: Path | None,
     as_json: bool,
 ) -> None:
@@ -275,4 +231,4 @@ def call(
         print_json(output.model_dump())
         return
     print_blocks(output.blocks, images, tool)
-    print_outcome(output)
+    printing.print_outcome(output)

@@ -16,11 +16,12 @@ from ors.client import Session, TerminalToolSpec
 from ors.errors import ToolCallError, ToolFailed
 from ors.rollouts.agents.human import read_line, typed_line
 from ors.rollouts.episodes.rules import reduce_components
+from ors.rollouts.records.statistics import counted
 from ors.schemas import example, find_tool, typed_call, unquoted, usage
 
 LAST = " (terminal: takes the last message)"
 HOW = (
-    'Type a tool and its input, for example: {example}. Several lines stand between """ and """. '
+    'Type a tool and its input, for example: {example}. Put text of several lines between """ and """. '
     "Other commands: help, /tools, /prompt, quit (or Ctrl-D)."
 )
 LAST_MESSAGE = " Text that begins with no tool's name is the last message."
@@ -39,9 +40,9 @@ def play(choice: Choice, images: Path | None, as_json: bool) -> None:
     """Play an episode by hand: read the prompt, call tools, collect rewards.
 
     Type the input of a tool as key=value words, as a JSON object, or as a plain value for its only
-    parameter, or the only one that is required. With a @terminal tool, plain text is the last message. A
-    value of several lines stands between triple double quotes, and a JSON object may have several lines.
-    Lines may also come from a pipe. With --json, standard output has only the report; everything else goes
+    parameter, or the only one that is required. With a @terminal tool, plain text is the last message. Put a
+    value of several lines between triple double quotes; a JSON object may have several lines. Lines may also
+    come from a pipe. With --json, standard output has only the report; everything else goes
     to standard error.
     """
     with choice.opened() as session:
@@ -84,16 +85,13 @@ class Game:
 
     def report(self) -> dict[str, Any]:
         report = {"calls": self._calls, "total": self._total, "finished": self._finished}
-        return report | ({"components": self._components()} if self._named else {})
+        components = reduce_components(self._named, "sum")
+        return report | ({"components": components} if self._named else {})
 
     def print_total(self) -> None:
         ending = "The episode is finished." if self._finished else "The episode is not finished."
-        rewards = "1 call" if len(self._calls) == 1 else f"{len(self._calls)} calls"
-        total = reward_text(self._total, self._components())
-        self._say(f"\n{ending} Total reward: {total}, in {rewards}.", bold=True)
-
-    def _components(self) -> dict[str, float]:
-        return reduce_components(self._named, "sum")
+        total = reward_text(self._total, reduce_components(self._named, "sum"))
+        self._say(f"\n{ending} Total reward: {total}, in {counted(len(self._calls), 'call')}.", bold=True)
 
     def _turn(self, line: str, command: str | None) -> None:
         try:
@@ -107,12 +105,10 @@ class Game:
                 self._call(line)
         except ValueError as error:
             self._say(str(error), fg="yellow")
-        except ToolCallError as error:
+        except (ToolCallError, ToolFailed) as error:
             self._calls[-1]["error"] = str(error)
-            self._say(f"Refused: {error}", fg="yellow")
-        except ToolFailed as error:
-            self._calls[-1]["error"] = str(error)
-            self._say(f"Failed: {error}", fg="red")
+            what, colour = ("Failed", "red") if isinstance(error, ToolFailed) else ("Refused", "yellow")
+            self._say(f"{what}: {error}", fg=colour)
 
     def _call(self, line: str) -> None:
         name, rest = (*line.split(maxsplit=1), "")[:2]

@@ -15,10 +15,16 @@ import click
 
 from ors import Environment
 from ors._identity import Identity
-from ors.cli.commands.replay import SLACK_SECONDS, SLOWER, recorded_targets, recorded_variant
+from ors.cli.commands.replay import (
+    concurrency_flag,
+    patience,
+    recorded_targets,
+    recorded_variant,
+    run_and_target,
+)
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
 from ors.cli.evaluation.run import stopped_by_signals
-from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets
+from ors.cli.options.shared import Command, api_key, as_json, environment, secrets
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, greet, known_name
@@ -29,7 +35,7 @@ from ors.client import AsyncEnvironment, AsyncORS
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
 from ors.rollouts.episodes.episode import mask_secrets
 from ors.rollouts.episodes.rules import ReductionName
-from ors.rollouts.records import Entry, Run, RunError, RunInfo, RunWriter, read_run
+from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, read_run
 from ors.rollouts.records.statistics import counted, mean_of
 from ors.rollouts.regression import Grader, graded, has_grade, played_again
 
@@ -45,10 +51,9 @@ MOST_LISTED = 10
         "ors regrade runs/first http://127.0.0.1:8080 --out runs/served-again --json",
     ],
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False)
+@run_and_target
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the new run.")
-@click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Concurrent episodes.")
+@concurrency_flag
 @environment
 @secrets
 @api_key
@@ -63,12 +68,12 @@ def regrade(
     api_key: str | None,
     as_json: bool,
 ) -> None:
-    """Compute the rewards of a recorded run anew, without the agent.
+    """Recompute the rewards of a recorded run, without the agent.
 
     A TARGET whose environment has a method grade(self, transcript) grades the recorded conversations.
     Otherwise the recorded calls are played again; an episode with other results than it had gets no reward.
-    Failed episodes stay failed. RUN is not changed. Without URL|TARGET, what the run was recorded with is
-    used. `ors runs compare` shows what has changed, task by task.
+    Failed episodes stay failed. RUN is not changed. Without URL|TARGET, the one that the run was recorded
+    with is used. `ors runs compare` shows what has changed, task by task.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise WrongUsage(f"{shown_path(out)} is not empty: choose another folder")
@@ -175,7 +180,7 @@ class _Graders:
         chosen: Any = self.source.info.config.get("reward")
         rules = Rules(reward=chosen if chosen in get_args(ReductionName) else "sum")
         try:
-            async with asyncio.timeout(SLACK_SECONDS + SLOWER * max(0.0, record.seconds)):
+            async with asyncio.timeout(patience(record)):
                 return await played_again(env, record, rules, self.secrets)
         except TimeoutError:
             outcome = Failed("environment", "call", "TimeoutError", "It took much longer than it did")
@@ -210,21 +215,25 @@ def _info(source: Run, targets: Sequence[str], graders: _Graders) -> RunInfo:
 def _changes(source: Run, new: Run) -> dict[str, Any]:
     before = {entry.id: entry for entry in source.entries}
     scored = [each for each in new.entries if each.score is not None and before[each.id].score is not None]
-    lost = [each for each in new.entries if each.failed_by and not before[each.id].failed_by]
+    lost = [
+        {
+            "episode": each.id,
+            "task": each.task.label,
+            "who": failed.who,
+            "error": failed.error,
+            "message": failed.message,
+        }
+        for each in new.entries
+        if isinstance(failed := each.outcome, Failed) and not before[each.id].failed_by
+    ]
     return {
         "episodes": len(new.entries),
         "graded": len(scored),
         "changed": sum(each.score != before[each.id].score for each in scored),
         "before": mean_of([before[each.id].score or 0.0 for each in scored]) if scored else None,
         "after": mean_of([each.score or 0.0 for each in scored]) if scored else None,
-        "not_graded": [_lost(each) for each in lost],
+        "not_graded": lost,
     }
-
-
-def _lost(entry: Entry) -> dict[str, Any]:
-    assert isinstance(entry.outcome, Failed)
-    about = {"episode": entry.id, "task": entry.task.label, "who": entry.outcome.who}
-    return {**about, "error": entry.outcome.error, "message": entry.outcome.message}
 
 
 def _print(regraded: Mapping[str, Any], told: Mapping[str, Any], out: Path) -> None:

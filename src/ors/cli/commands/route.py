@@ -1,8 +1,7 @@
 """`ors route` and `ors hosts`: several servers behind one address, and those that run in a Ray cluster."""
 
-import json
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,10 +10,10 @@ import click
 
 from ors import Limits
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.listening import Listening, check_exposure, listener
-from ors.cli.options.serving import BOUNDS
+from ors.cli.options.serving import BOUNDS, Listening, check_exposure, listener
 from ors.cli.options.shared import Command, address_flags, api_key, as_json, log_flags, options
 from ors.cli.output import logging as logs
+from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.resolve import as_url
 from ors.cluster import RouterServer
@@ -76,27 +75,20 @@ def route(
 def _urls(words: Sequence[str]) -> list[str]:
     if not words:
         raise WrongUsage("No server is given: ors route --to URL --to URL")
-    found: list[str] = []
-    for word in words:
-        url = _url(word)
-        if url in found:
-            raise WrongUsage(f"--to {word}: this URL is given twice")
-        found.append(url)
-    return found
+    urls = [_url(word) for word in words]
+    if twice := [word for n, word in enumerate(words) if urls[n] in urls[:n]]:
+        raise WrongUsage(f"--to {twice[0]}: this URL is given twice")
+    return urls
 
 
 def _url(word: str) -> str:
     url = as_url(word)
-    try:
+    with suppress(ValueError):  # a port over 65535, or an invalid host name
         parts = urlsplit(url or "")
-        fine = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
-    except ValueError:  # a port over 65535, or an invalid host name
-        fine = False
-    if url is None or not fine:
-        raise WrongUsage(
-            f"--to: {word!r} is not a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
-        )
-    return url
+        if url is not None and parts.port != 0 and (parts.hostname or "").encode("idna"):
+            return url
+    what = "a URL with a host and a port up to 65535, such as http://10.0.0.1:8080"
+    raise WrongUsage(f"--to: {word!r} is not {what}")
 
 
 @click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
@@ -131,16 +123,21 @@ def hosts(
         try:
             known = directory(ray_namespace)
         except ValueError:
-            raise Unreachable(
-                f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
-            ) from None
+            nothing = f"Nothing is served as {ray_namespace!r} in the Ray cluster at {address}"
+            raise Unreachable(nothing) from None
         if scale is not None:
             ray.get(known.scale.remote(*scale))
         for word in drain:
             ray.get(known.drain.remote(_node(ray, word)))
         for word in undrain:
             ray.get(known.undrain.remote(_node(ray, word)))
-        _print(ray.get(known.hosts.remote()), as_json)
+        rows = ray.get(known.hosts.remote())
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for row in rows:
+        going = ", stops after its last session" if row.retiring else ""
+        click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")
 
 
 def _node(ray: Any, word: str) -> str:
@@ -148,12 +145,3 @@ def _node(ray: Any, word: str) -> str:
     if len(found) != 1:
         raise Unreachable(f"{len(found)} nodes have an id that begins with {word!r}")
     return str(found[0])
-
-
-def _print(rows: Sequence[Any], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows]))
-        return
-    for row in rows:
-        going = ", stops after its last session" if row.retiring else ""
-        click.echo(f"{row.slot}  {row.url}  {row.sessions} sessions  on {row.node[:12]}{going}")

@@ -8,34 +8,10 @@ import click
 
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path, wrong_usage
 from ors.cli.options.shared import Command, CommandGroup, as_json
+from ors.cli.output import runs as shown
 from ors.cli.output.printing import print_json
-from ors.cli.output.runs import (
-    comparison_json,
-    entry_json,
-    print_comparison,
-    print_episode,
-    print_episodes,
-    print_findings,
-    print_runs,
-    print_summary,
-    print_tasks,
-    warn_of_skipped,
-)
-from ors.rollouts.records import (
-    FORMATS,
-    OUTCOMES,
-    ExportFormat,
-    Run,
-    RunError,
-    check,
-    compare,
-    export_run,
-    find_runs,
-    read_run,
-    record_json,
-    summarize,
-    task_rows,
-)
+from ors.rollouts import records
+from ors.rollouts.records import Run, RunError
 from ors.rollouts.records.statistics import counted
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -61,8 +37,8 @@ def runs() -> None:
 
 def _opened(path: Path) -> Run:
     with wrong_usage(RunError):
-        run = read_run(path)
-    warn_of_skipped([f"{shown_path(path)}: {line}" for line in run.broken], "broken line")
+        run = records.read_run(path)
+    shown.warn_of_skipped([f"{shown_path(path)}: {line}" for line in run.broken], "broken line")
     return run
 
 
@@ -72,18 +48,18 @@ def _opened(path: Path) -> Run:
 def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs below FOLDER, the newest first. FOLDER is the current one by default."""
     found = []
-    for path in find_runs(folder):
+    for path in records.find_runs(folder):
         try:
             run = _opened(path)
         except WrongUsage as error:
             click.echo(f"Warning: {error.message}", err=True)
             continue
-        found.append((shown_path(path), run, summarize(run.entries)))
+        found.append((shown_path(path), run, records.summarize(run.entries)))
     found.sort(key=lambda each: -each[1].info.created)
     if as_json:
         print_json([{"run": path, **_described(run), **asdict(summary)} for path, run, summary in found])
     else:
-        print_runs(found)
+        shown.print_runs(found)
 
 
 def _described(run: Run) -> dict[str, Any]:
@@ -111,29 +87,22 @@ def show(run: Path, episode: str | None, tasks: bool, episodes: bool, as_json: b
     """
     found = _opened(run)
     if episode is not None:
-        _show_episode(found, episode, as_json)
+        with wrong_usage(RunError):
+            record = found.episode(found.number(episode))
+        print_json(records.record_json(record)) if as_json else shown.print_episode(record)
         return
-    summary = summarize(found.entries)
+    summary, rows = records.summarize(found.entries), records.task_rows(found.entries)
     if as_json:
-        more: dict[str, Any] = {"by_task": [asdict(row) for row in task_rows(found.entries)]} if tasks else {}
+        more: dict[str, Any] = {"by_task": [asdict(row) for row in rows]} if tasks else {}
         if episodes:
-            more["by_episode"] = [entry_json(place, entry) for place, entry in enumerate(found.entries)]
+            more["by_episode"] = [shown.entry_json(*each) for each in enumerate(found.entries)]
         print_json({**_described(found), **asdict(summary), **more})
-    else:
-        print_summary(summary)
-        if tasks:
-            print_tasks(task_rows(found.entries))
-        if episodes:
-            print_episodes(found.entries)
-
-
-def _show_episode(run: Run, which: str, as_json: bool) -> None:
-    with wrong_usage(RunError):
-        record = run.episode(run.number(which))
-    if as_json:
-        print_json(record_json(record))
-    else:
-        print_episode(record)
+        return
+    shown.print_summary(summary)
+    if tasks:
+        shown.print_tasks(rows)
+    if episodes:
+        shown.print_episodes(found.entries)
 
 
 @runs.command(
@@ -151,20 +120,16 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
     test if up to 16 tasks differ, else the paired t-test. Other code of the environment is a warning.
     """
     before, after = _opened(first), _opened(second)
-    found = compare(before.entries, after.entries)
+    found = records.compare(before.entries, after.entries)
     if found is None:
-        raise CommandError(
-            f"{shown_path(first)} and {shown_path(second)} share no task that was played to its end"
-        )
+        both = f"{shown_path(first)} and {shown_path(second)}"
+        raise CommandError(f"{both} share no task that was played to its end")
     for name in before.info.environments.keys() & after.info.environments.keys():
         codes = before.info.environments[name], after.info.environments[name]
         if codes[0].differs(codes[1]):
             text = f"{clean(name)} is {codes[0]} in the first run, and {codes[1]} in the second"
             click.echo(f"Warning: the environment differs: {text}", err=True)
-    if as_json:
-        print_json(comparison_json(found))
-    else:
-        print_comparison(found)
+    print_json(shown.comparison_json(found)) if as_json else shown.print_comparison(found)
 
 
 @runs.command(
@@ -180,11 +145,11 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
     rewards that grow with length or come without work, one answer to many tasks, and episodes that hit a
     limit or have no reward. What luck explains is no finding.
     """
-    found = check(_opened(run).entries)
+    found = records.check(_opened(run).entries)
     if as_json:
         print_json({"run": str(run), "findings": [asdict(each) for each in found]})
     else:
-        print_findings(found)
+        shown.print_findings(found)
     if strict and found:
         raise click.exceptions.Exit(1)
 
@@ -201,7 +166,7 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
 @RUN
 @click.option(
     "--format",
-    type=click.Choice(FORMATS),
+    type=click.Choice(records.FORMATS),
     required=True,
     help="openai: Chat Completions; atif: trajectories; difficulty: statistics of each task.",
 )
@@ -215,14 +180,14 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
 @click.option(
     "--outcome",
     "outcomes",
-    type=click.Choice(OUTCOMES),
+    type=click.Choice(records.OUTCOMES),
     multiple=True,
     help="Only episodes with this outcome. Repeatable.  [default: scored; for atif, all]",
 )
 @as_json
 def export(
     run: Path,
-    format: ExportFormat,
+    format: records.ExportFormat,
     out: Path,
     min_reward: float | None,
     outcomes: tuple[str, ...],
@@ -238,9 +203,9 @@ def export(
     if format == "difficulty" and (min_reward is not None or outcomes):
         raise WrongUsage("--format difficulty counts all episodes: leave out --min-reward and --outcome")
     found = _opened(run)
-    wanted = outcomes or (("scored",) if format == "openai" else OUTCOMES)
-    done = export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
-    warn_of_skipped(done.skipped, "episode")
+    wanted = outcomes or (("scored",) if format == "openai" else records.OUTCOMES)
+    done = records.export_run(found, format, out, min_reward=min_reward, outcomes=wanted)
+    shown.warn_of_skipped(done.skipped, "episode")
     if done.skipped and not done.episodes:
         raise CommandError("No episode was exported")
     if as_json:

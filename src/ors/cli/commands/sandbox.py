@@ -1,16 +1,22 @@
-"""`ors sandbox`: what this machine can isolate, and roots for it."""
+"""`ors sandbox` and `ors sandboxes`: what this machine can isolate, roots for it, and sandboxes over HTTP."""
 
 import asyncio
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
+from ors import Limits
 from ors.cli.errors import CommandError, WrongUsage
-from ors.cli.options.shared import Command, CommandGroup, as_json
+from ors.cli.options import shared
+from ors.cli.options.serving import Access, check_exposure, listener
+from ors.cli.options.shared import COUNT, Command, CommandGroup, as_json, options
+from ors.cli.output import logging as logs
 from ors.cli.output.printing import print_json, print_table
 from ors.errors import SandboxUnavailable
 from ors.sandbox import SandboxSpec
@@ -25,7 +31,7 @@ UNCOUNTED = (
     "(refused for that reason: memfd, shared mappings without a file, System V IPC, inotify)"
 )
 """Where there are no control groups."""
-ISOLATING = ("bwrap", "podman", "docker")
+ISOLATING: tuple[Literal["bwrap", "podman", "docker"], ...] = ("bwrap", "podman", "docker")
 FOLDER = click.Path(file_okay=False, resolve_path=True, path_type=Path)
 EXISTING = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
@@ -114,21 +120,18 @@ def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) ->
     does not, the memory that no limit counts, and every attack that was not blocked. The exit code is 1 if
     no backend isolates, or if an attack was not blocked.
     """
-    rows = asyncio.run(_rows(image, rootfs, quick))
+    specs = [SandboxSpec(backend=name, image=image) for name in ISOLATING]
+    if rootfs is not None:
+        specs = [SandboxSpec(backend="bwrap", rootfs=str(rootfs))]
+    rows = [asyncio.run(_row(spec, quick)) for spec in specs]
     if as_json:
-        print_json([{**asdict(row), "verdicts": [asdict(each) for each in row.verdicts]} for row in rows])
+        print_json([asdict(row) for row in rows])
     else:
         _print(rows)
     if not any(row.works for row in rows):
         raise CommandError("no backend isolates on this machine")
     if any(row.broken for row in rows):
         raise CommandError("an attack on a sandbox was not blocked")
-
-
-async def _rows(image: str | None, rootfs: Path | None, quick: bool) -> list[BackendRow]:
-    if rootfs is not None:
-        return [await _row(SandboxSpec(backend="bwrap", rootfs=str(rootfs)), quick)]
-    return [await _row(SandboxSpec(backend=name, image=image), quick) for name in ISOLATING]  # type: ignore[arg-type]
 
 
 async def _row(spec: SandboxSpec, quick: bool) -> BackendRow:
@@ -142,10 +145,11 @@ async def _row(spec: SandboxSpec, quick: bool) -> BackendRow:
 
 
 def _print(rows: Sequence[BackendRow]) -> None:
-    lines = [
-        (row.backend, "yes" if row.works else "no", _result(row), row.why_not.replace("\n", " "))
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        blocked = f"{len(row.verdicts) - len(row.broken)} of {len(row.verdicts)} blocked"
+        attacks = blocked if row.verdicts else "-"
+        lines.append((row.backend, "yes" if row.works else "no", attacks, row.why_not.replace("\n", " ")))
     print_table(("backend", "isolates", "attacks", "why not, and what helps"), lines)
     for row in rows:
         if row.works:
@@ -154,7 +158,61 @@ def _print(rows: Sequence[BackendRow]) -> None:
             click.echo(f"{row.backend}: not blocked: {verdict.attack} ({verdict.detail})")
 
 
-def _result(row: BackendRow) -> str:
-    if not row.verdicts:
-        return "-"
-    return f"{len(row.verdicts) - len(row.broken)} of {len(row.verdicts)} blocked"
+ADVICE = "Programs that use openreward find it by OPENREWARD_SESSION_URL={url}"
+IDLE_SECONDS = 120.0
+"""A sandbox ends this long after the last request of its client, which pings every ten seconds."""
+PING_SECONDS = 5.0
+"""Clients give a stream up that is silent for 30 seconds."""
+
+
+@click.command(cls=Command, examples=["ors sandboxes --port 8091 --host-root"])
+@shared.address_flags
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Folder that buckets are mounted from, read-only.",
+)
+@click.option(
+    "--sandboxes", "most", type=COUNT, default=64, help="Maximum concurrent sandboxes; beyond it, 429."
+)
+@shared.log_flags
+@options("Sandboxes", "flags", shared.HostingFlags)
+@options("Access", "access", Access)
+def sandboxes(
+    host: str,
+    port: int,
+    data: Path | None,
+    most: int,
+    log_level: str,
+    log_json: bool,
+    flags: shared.HostingFlags,
+    access: Access,
+) -> None:
+    """Serve sandboxes to programs that use openreward.
+
+    Set OPENREWARD_SESSION_URL to its address, and OPENREWARD_API_KEY to one of its keys if it has any. What a
+    client asks for and this server does not have is refused by name. A sandbox ends with its client: 120
+    seconds after its last request or ping.
+    """
+    from ors.openreward.serving import sandbox_server
+
+    access.check_certificate()
+    keys = access.all_keys([])
+    check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
+    server = sandbox_server(
+        flags.hosting(data),
+        limits=Limits(sessions=most, idle_seconds=IDLE_SECONDS, ping_seconds=PING_SECONDS),
+        api_keys=keys,
+        cors_origins=access.cors_origin,
+        inspector=access.inspector,
+    )
+    runner = server.runner(
+        host,
+        port,
+        insecure=access.insecure,
+        on_start=lambda url: click.echo(f"Serving on {url} (stop with Ctrl-C)\n\n{ADVICE.format(url=url)}"),
+        **access.certificate,
+    )
+    with closing(logs.configure(log_level, log_json)):
+        runner.run(sockets=[listener(host, port)])

@@ -16,17 +16,8 @@ import click
 
 from ors import Environment, Limits, Server
 from ors.cli.errors import Unreachable, WrongUsage, one_line
+from ors.cli.options import serving as flags
 from ors.cli.options import shared
-from ors.cli.options.listening import Access, check_exposure, in_words, listener
-from ors.cli.options.serving import (
-    NOTHING,
-    Inherited,
-    OnRay,
-    Workers,
-    check_processes,
-    check_ray,
-    limit_flags,
-)
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.connect import ray_cluster
@@ -61,10 +52,10 @@ class Serving:
     as_json: bool
     record: Path | None
     record_private: bool
-    access: Access
-    workers: Workers
+    access: flags.Access
+    workers: flags.Workers
     limits: Limits
-    inherited: Inherited = NOTHING
+    inherited: flags.Inherited = flags.NOTHING
     served: Sequence[str] = ()
     variants: Sequence[str] = ()
     """NAME:TARGET, as `--as` gives them."""
@@ -76,8 +67,8 @@ class Serving:
         self, targets: Sequence[str], names: Sequence[str] = (), *, on_ray: bool = False
     ) -> "Serving":
         """Checks the options, and takes over what a parent passes on."""
-        inherited = Inherited.taken()
-        check_processes(self.workers, self.reloading, on_ray=on_ray)
+        inherited = flags.Inherited.taken()
+        flags.check_processes(self.workers, self.reloading, on_ray=on_ray)
         self.access.check_certificate()
         keys = self.access.all_keys(inherited.keys)
         ready = replace(self, inherited=inherited, keys=keys, served=targets, variants=names)
@@ -97,7 +88,7 @@ class Serving:
         """Checks what depends on the address; `alone`: in this process only."""
         if self.record_private and self.record is None:
             raise WrongUsage("--record-private needs --record FOLDER")
-        check_exposure(self.host, bool(self.keys or self.access.insecure), "Set a key in ORS_API_KEYS")
+        flags.check_exposure(self.host, bool(self.keys or self.access.insecure), "Set a key in ORS_API_KEYS")
         if self.return_errors == "line" and not (self.private and alone):
             raise WrongUsage(SHOWS_SOURCE)
 
@@ -117,14 +108,14 @@ class Serving:
             raise WrongUsage("--reload needs a POSIX system")
         limits = self.limits
         ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
-        listen = partial(listener, self.host)
+        listen = partial(flags.listener, self.host)
         return supervise(self._roots(), listen, self.port, self.secrets, ending_seconds)
 
     def _supervise(self) -> int:
         from ors.cluster.link.handover import listeners
         from ors.cluster.local.supervisor import Supervisor
 
-        with in_words(self.host, self.port):
+        with flags.in_words(self.host, self.port):
             sockets = listeners(self.host, self.port, self.workers.workers)
 
         def start(config: WorkerConfig) -> subprocess.Popen[bytes]:
@@ -189,7 +180,7 @@ class Serving:
             self.on_start(server, 0)
 
         runner = server.runner(self.host, self.port, on_start=listening, **access)
-        socket = self.inherited.listener or listener(self.host, self.port)
+        socket = self.inherited.listener or flags.listener(self.host, self.port)
         if self.inherited.lifeline is not None:
             self.inherited.lifeline.end = runner.orphaned
         with self.logging():
@@ -263,9 +254,9 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
         shared.as_json,
-        shared.options("Access", "access", Access),
-        limit_flags,
-        shared.options("Workers", "workers", Workers),
+        shared.options("Access", "access", flags.Access),
+        flags.limit_flags,
+        shared.options("Workers", "workers", flags.Workers),
     )(shared.gathered("serving", Serving)(command))
 
 
@@ -284,13 +275,13 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
 )
 @serving_flags
 @shared.options("Sandboxes", "images", shared.ImageFlags)
-@shared.options("Ray", "on_ray", OnRay)
+@shared.options("Ray", "on_ray", flags.OnRay)
 def serve(
     targets: Sequence[str],
     names: Sequence[str],
     serving: Serving,
     images: shared.ImageFlags,
-    on_ray: OnRay,
+    on_ray: flags.OnRay,
 ) -> None:
     """Serve environments over HTTP.
 
@@ -302,7 +293,7 @@ def serve(
     names = [each for each in names if each]
     if not targets and not names:
         raise WrongUsage("Give a TARGET, or --as NAME:TARGET")
-    check_ray(on_ray, serving.access)
+    flags.check_ray(on_ray, serving.access)
     if on_ray.ray is not None and not shared.given("host"):
         serving = replace(serving, host="")  # the address of each node
     serving = serving.prepared(targets, names, on_ray=on_ray.ray is not None)
@@ -318,7 +309,11 @@ def serve(
 
 
 def _serve_on_ray(
-    ray: Any, on_ray: OnRay, serving: Serving, classes: Sequence[type[Environment]], options: dict[str, Any]
+    ray: Any,
+    on_ray: flags.OnRay,
+    serving: Serving,
+    classes: Sequence[type[Environment]],
+    options: dict[str, Any],
 ) -> None:
     """Runs hosts in the cluster until a signal arrives."""
     from ors.cluster.ray import NamespaceInUse, deploy

@@ -80,7 +80,15 @@ def live_table(tally: EvalTally) -> Iterator[None]:
     """Shows the counts while the block runs: as a table on a terminal, else as a line from time to time."""
     began = time.monotonic()
     if sys.stderr.isatty():
-        with _table(tally, began):
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(
+            get_renderable=lambda: _drawn(rows(tally, time.monotonic() - began)),
+            console=Console(stderr=True),
+            refresh_per_second=REFRESHES,
+            transient=True,
+        ):
             yield
         return
     over = threading.Event()
@@ -93,28 +101,13 @@ def live_table(tally: EvalTally) -> Iterator[None]:
         lines.join()
 
 
-@contextmanager
-def _table(tally: EvalTally, began: float) -> Iterator[None]:
-    from rich.console import Console
-    from rich.live import Live
-
-    console = Console(stderr=True)
-    with Live(
-        get_renderable=lambda: _drawn(tally, began),
-        console=console,
-        refresh_per_second=REFRESHES,
-        transient=True,
-    ):
-        yield
-
-
-def _drawn(tally: EvalTally, began: float) -> "Table":
+def _drawn(rows: Sequence[tuple[str, str]]) -> "Table":
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    for name, value in rows(tally, time.monotonic() - began):
-        table.add_row(name, value)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

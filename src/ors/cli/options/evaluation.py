@@ -19,6 +19,8 @@ from ors.rollouts.episodes.rules import ReductionName
 
 
 class _Finite(click.FloatRange):
+    name = "float"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):

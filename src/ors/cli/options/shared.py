@@ -192,6 +192,8 @@ WHERE = stacked(click.argument("where", metavar="URL|TARGET", type=TARGET), para
 COUNT = click.IntRange(min=1)
 INDEX = click.IntRange(min=0)
 PORT = click.IntRange(0, 65535)
+for each in (COUNT, INDEX, PORT):
+    each.name = "integer"  # help would say "INTEGER RANGE"
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -237,7 +239,8 @@ class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-api_key = click.option(
+access = under("Access")
+api_key = access(
     "--api-key", metavar="KEY", envvar="ORS_API_KEY", help="API key of the server. Safer: ORS_API_KEY."
 )
 address_flags = stacked(
@@ -258,7 +261,7 @@ log_flags = stacked(
     click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
 )
 environment = click.option("--env", metavar="NAME", help="Environment to use, if there are several.")
-secrets = click.option(
+secrets = access(
     "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
 )
 traceback = click.option(

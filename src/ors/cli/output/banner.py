@@ -2,10 +2,8 @@
 
 import json
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from math import inf
 from typing import Any, TextIO
 
 import click
@@ -15,14 +13,23 @@ from ors.cli.output.printing import number, print_table
 from ors.client import ORS, Environment, Options
 from ors.errors import ORSError, TransportError
 
+HASTE = Options(retries=0, request_seconds=2)
+"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
+OPEN = (
+    "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
+    "and run the tools."
+)
+UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
+TRY = "Try: curl -s {header}{url}/{name}/tools"
+
 
 @dataclass(frozen=True)
 class Offered:
     """One environment. A task count is None if counting failed or took too long."""
 
     name: str
-    splits: dict[str, int | None]
-    tools: list[str]
+    splits: dict[str, int | None] = field(default_factory=dict)
+    tools: Sequence[str] = ()
     terminal_tool: str | None = None
     problem: str | None = None
     """Why tasks could not be counted."""
@@ -31,66 +38,39 @@ class Offered:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> list[Offered]:
-    """Lists the environments of a server.
-
-    `counter` counts the tasks; it may have shorter timeouts. Counting stops after `seconds`, because many
-    environments list all their tasks to count them, which can take minutes.
-    """
-    found, deadline = [], inf
-    for name in client.list_environments():
-        env, counting = client.environment(name), (counter or client).environment(name)
-        deadline = min(deadline, time.monotonic() + seconds)  # starts with the first count
-        counts = {split: _count(counting, split, deadline) for split in env.list_splits()}
-        splits = {split: count if isinstance(count, int) else None for split, count in counts.items()}
-        problem = next((text for text in counts.values() if isinstance(text, str)), None)
-        terminal = env.terminal_tool()
-        tools = [spec.name for spec in env.list_tools()]
-        found.append(Offered(name, splits, tools, terminal.name if terminal else None, problem))
-    return found
+def offered(client: ORS) -> list[Offered]:
+    """Lists the environments of a server."""
+    return [_offered(client.environment(name)) for name in client.list_environments()]
 
 
-def _count(env: Environment, split: str, deadline: float) -> int | str | None:
-    """Number of tasks, or why they cannot be counted; None if it takes too long."""
-    if time.monotonic() > deadline:
-        return None
-    try:
-        return env.num_tasks(split)
-    except TransportError:
-        return None
-    except ORSError as error:
-        return f"{split}: {clean(' '.join(str(error).split()))}"
+def _offered(env: Environment) -> Offered:
+    terminal, tools = env.terminal_tool(), [spec.name for spec in env.list_tools()]
+    splits: dict[str, int | None] = {}
+    problem = None
+    late = False
+    for split in env.list_splits():
+        splits[split] = None
+        try:
+            splits[split] = None if late else env.num_tasks(split)
+        except TransportError:
+            late = True
+        except ORSError as error:
+            problem = problem or f"{split}: {clean(' '.join(str(error).split()))}"
+    return Offered(env.name, splits, tools, terminal.name if terminal else None, problem)
 
 
 def print_offered(found: list[Offered]) -> None:
-    rows = [
-        (
-            one.name,
-            ", ".join(
-                f"{split} {'?' if count is None else number(count)}" for split, count in one.splits.items()
-            ),
-            ", ".join([*one.tools, *([f"{one.terminal_tool} (terminal)"] if one.terminal_tool else [])]),
-        )
-        for one in found
-    ]
+    rows = []
+    for one in found:
+        counts = [f"{split} {'?' if count is None else number(count)}" for split, count in one.splits.items()]
+        terminal = [f"{one.terminal_tool} (terminal)"] if one.terminal_tool else []
+        rows.append((one.name, ", ".join(counts), ", ".join([*one.tools, *terminal])))
     print_table(("ENVIRONMENT", "TASKS", "TOOLS"), rows)
     if any(count is None for one in found for count in one.splits.values()):
         click.echo("\n?: not counted, or not in time. See `ors tasks … --split NAME`.", err=True)
     for one in found:
         if one.problem is not None:
             click.echo(f"{one.name}, {one.problem}", err=True)
-
-
-COUNTING_SECONDS = 2.0
-"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
-PATIENCE = Options(retries=0, request_seconds=10)
-HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
-OPEN = (
-    "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
-    "and run the tools."
-)
-UNENCRYPTED = "API keys are sent unencrypted: use --ssl-certfile, or an https proxy."
-TRY = "Try: curl -s {header}{url}/{name}/tools"
 
 
 @dataclass(frozen=True)
@@ -116,20 +96,19 @@ class Banner:
         try:
             if not self.as_json:
                 self._print_addresses(urls, local)
-            found = self._asked(local) or [Offered(name, {}, []) for name in names]
-            self._print_json(urls, found, report) if self.as_json else self._print(local, found)
+            try:
+                with ORS(local, self.key, options=HASTE) as client:
+                    found = offered(client)
+            except ORSError:
+                # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
+                found = [Offered(name) for name in names]
+            if self.as_json:
+                listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
+                click.echo(json.dumps(listing), file=report)
+            else:
+                self._print(local, found)
         except OSError:
             return  # standard output is closed
-
-    def _asked(self, local: str) -> list[Offered]:
-        try:
-            with (
-                ORS(local, self.key, options=PATIENCE) as client,
-                ORS(local, self.key, options=HASTE) as counter,
-            ):
-                return offered(client, counter, COUNTING_SECONDS)
-        except ORSError:
-            return []  # it cannot reach itself: a proxy, a certificate for another name, or it is stopping
 
     def _print_addresses(self, urls: Sequence[str], local: str) -> None:
         if self.inspector:
@@ -146,7 +125,3 @@ class Banner:
             click.echo(f"\n{note}")
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.key else ""
         click.echo("\n" + self.advice.format(url=local, name=found[0].name, header=header))
-
-    def _print_json(self, urls: Sequence[str], found: list[Offered], report: TextIO | None) -> None:
-        listing = {"url": urls[0], "urls": urls, "environments": [one.as_json() for one in found]}
-        click.echo(json.dumps(listing), file=report)

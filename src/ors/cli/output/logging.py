@@ -70,14 +70,11 @@ class TextLines(logging.Handler):
         while (line := self._lines.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
-                self._write(self._dropped_line(dropped))
+                text = f"{dropped} log lines were dropped, because nobody read them"
+                record = logging.LogRecord("ors.cli", logging.WARNING, "", 0, text, None, None)
+                record.dropped = dropped
+                self._write(self.format(record))
             self._write(line)
-
-    def _dropped_line(self, dropped: int) -> str:
-        text = f"{dropped} log lines were dropped, because nobody read them"
-        record = logging.LogRecord("ors.cli", logging.WARNING, "", 0, text, None, None)
-        record.dropped = dropped
-        return self.format(record)
 
     def _write(self, line: str) -> None:
         # Not with sys.stderr: if a blocked thread holds its lock, the interpreter crashes on exit.

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import itertools
 import json
 import mimetypes
 import os
@@ -20,10 +21,6 @@ from ors.cli.errors import clean, report_stream, shown_path
 from ors.types import Block
 
 LONGEST_CELL = 160
-
-
-def on_terminal() -> bool:
-    return sys.stdout.isatty()
 
 
 def number(value: float | None) -> str:
@@ -46,7 +43,7 @@ def print_json(value: Any) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Prints a table: with lines on a terminal, aligned with spaces elsewhere."""
     cells = [[clean(cell) for cell in row] for row in rows]
-    if on_terminal():
+    if sys.stdout.isatty():
         _print_drawn(columns, cells)
         return
     widths = [max(len(row[n]) for row in [columns, *cells]) for n in range(len(columns))]
@@ -99,9 +96,8 @@ def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
 
 def say(text: str, *, err: bool = False, **style: Any) -> None:
     """Prints a line, in colour on a terminal unless NO_COLOR is set."""
-    click.echo(
-        click.style(clean(text), **style), err=err, color=False if os.environ.get("NO_COLOR") else None
-    )
+    colour = False if os.environ.get("NO_COLOR") else None
+    click.echo(click.style(clean(text), **style), err=err, color=colour)
 
 
 def save_image(block: ImageBlock, folder: Path | None, stem: str, *, err: bool) -> None:
@@ -111,23 +107,15 @@ def save_image(block: ImageBlock, folder: Path | None, stem: str, *, err: bool) 
     except binascii.Error:
         click.echo(f"[image of type {block.mimeType} is not valid base64]", err=err)
         return
-    click.echo(f"[{_saved(content, block.mimeType, folder or _temporary(), stem)}]", err=err)
+    folder = folder or _temporary()
+    folder.mkdir(parents=True, exist_ok=True)
+    ending = mimetypes.guess_extension(block.mimeType) or ".bin"
+    paths = (folder / f"{stem}-{count}{ending}" for count in itertools.count(1))
+    path = next(path for path in paths if not path.exists())
+    path.write_bytes(content)
+    click.echo(f"[image saved to {shown_path(path)}]", err=err)
 
 
 @cache
 def _temporary() -> Path:
     return Path(tempfile.mkdtemp(prefix="ors-images-"))
-
-
-def _saved(content: bytes, mime: str, folder: Path, stem: str) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
-    ending = mimetypes.guess_extension(mime) or ".bin"
-    for count in range(1, 1_000_000):
-        path = folder / f"{stem}-{count}{ending}"
-        try:
-            with path.open("xb") as file:
-                file.write(content)
-        except FileExistsError:
-            continue
-        return f"image saved to {shown_path(path)}"
-    return f"image not saved: {folder} has too many images"

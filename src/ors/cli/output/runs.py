@@ -1,7 +1,7 @@
 """Prints runs: summaries, comparisons and episodes."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, assert_never
 
@@ -31,6 +31,7 @@ LONGEST_BLOCK = 2000
 MOST_IDS = 5
 LATENCIES = {"episode": "episode", "model": "model request", "call": "call"}
 """What the names of latencies stand for."""
+TESTS = {"permutation": "exact permutation test, paired by task", "t": "paired t-test by task"}
 
 
 def outcome(entry: Entry | EpisodeRecord) -> str:
@@ -60,11 +61,11 @@ def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
         [
             (
                 path,
-                when(run.info.created),
+                _when(run.info.created),
                 _names(entry.agent for entry in run.entries),
                 _names(entry.task.environment for entry in run.entries),
                 number(summary.episodes),
-                _mean(summary.reward),
+                _or_dash(summary.reward),
                 number(summary.unrewarded),
                 number(summary.outcomes.get("failed", 0)),
             )
@@ -73,12 +74,16 @@ def print_runs(rows: Iterable[tuple[str, Run, Summary]]) -> None:
     )
 
 
-def when(seconds: float) -> str:
+def _when(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else "-"
 
 
 def _names(names: Iterable[str]) -> str:
     return shortened(", ".join(dict.fromkeys(name or "-" for name in names)) or "-", 60)
+
+
+def _or_dash(value: Estimate | None) -> str:
+    return "-" if value is None else str(value)
 
 
 def print_summary(summary: Summary) -> None:
@@ -108,54 +113,44 @@ def _explained(reward: Estimate | None) -> str:
     return f"{reward} (95% interval, clustered by task; standard error {reward.error:.3g})"
 
 
-def _mean(reward: Estimate | None) -> str:
-    return "-" if reward is None else str(reward)
-
-
 def _print_tables(summary: Summary) -> None:
-    _table(
-        ("SPLIT", "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
-        [(row.name, number(row.tasks), *_figures(row)) for row in summary.splits],
-    )
-    if summary.components:
-        means = list(summary.components.items())
-        _table(("COMPONENT", "REWARD"), [(name, str(mean)) for name, mean in means[:MOST_CHANGES]])
-        _print_rest(len(means))
-    if summary.passes:
-        _table(
-            ("K", "PASS@K", "PASS^K", "TASKS"),
-            [
-                (str(rate.k), f"{rate.any:.4g}", f"{rate.all:.4g}", number(rate.tasks))
-                for rate in summary.passes
-            ],
-        )
-    if summary.latencies:
-        _table(
-            ("SECONDS", "P50", "P95", "COUNT"),
-            [
-                (f"of each {LATENCIES[name]}", f"{each.p50:.3g}", f"{each.p95:.3g}", number(each.count))
-                for name, each in summary.latencies.items()
-            ],
-        )
-    if summary.failures:
-        _table(
-            ("FAILED", "AT", "EPISODES", "ERROR OF THE FIRST"),
-            [
-                (each.who, each.stage, number(each.count), shortened(f"{each.error}: {each.message}"))
-                for each in summary.failures
-            ],
-        )
+    splits = [(row.name, number(row.tasks), *_figures(row)) for row in summary.splits]
+    _table(("SPLIT", "TASKS", "EPISODES", "WITH REWARD", "REWARD", "FAILED"), splits)
+    components = [(name, str(mean)) for name, mean in summary.components.items()]
+    _table(("COMPONENT", "REWARD"), components, most=MOST_CHANGES)
+    passes = [
+        (str(each.k), f"{each.any:.4g}", f"{each.all:.4g}", number(each.tasks)) for each in summary.passes
+    ]
+    _table(("K", "PASS@K", "PASS^K", "TASKS"), passes)
+    latencies = [
+        (f"of each {LATENCIES[name]}", f"{each.p50:.3g}", f"{each.p95:.3g}", number(each.count))
+        for name, each in summary.latencies.items()
+    ]
+    _table(("SECONDS", "P50", "P95", "COUNT"), latencies)
+    failures = [
+        (each.who, each.stage, number(each.count), shortened(f"{each.error}: {each.message}"))
+        for each in summary.failures
+    ]
+    _table(("FAILED", "AT", "EPISODES", "ERROR OF THE FIRST"), failures)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None) -> None:
+    """Prints a table, or at most so many of its rows; nothing without rows."""
+    if not rows:
+        return
+    click.echo()
+    print_table(columns, rows[:most])
+    if most is not None and len(rows) > most:
+        click.echo(f"and {number(len(rows) - most)} more; see --json")
 
 
 def print_tasks(rows: Sequence[Row]) -> None:
-    _table(
-        ("TASK", "EPISODES", "WITH REWARD", "REWARD", "FAILED"),
-        [(row.name, *_figures(row)) for row in rows],
-    )
+    cells = [(row.name, *_figures(row)) for row in rows]
+    _table(("TASK", "EPISODES", "WITH REWARD", "REWARD", "FAILED"), cells)
 
 
 def _figures(row: Row) -> tuple[str, ...]:
-    return number(row.episodes), number(row.rewarded), _mean(row.reward), number(row.failed)
+    return number(row.episodes), number(row.rewarded), _or_dash(row.reward), number(row.failed)
 
 
 def print_episodes(entries: Sequence[Entry]) -> None:
@@ -233,75 +228,40 @@ def _blocks(blocks: Sequence[Block]) -> str:
 def print_comparison(found: Comparison) -> None:
     about = "" if found.difference.error is None else " (95% interval)"
     click.echo(f"difference: {found.difference}{about}, from {found.before:.4g} to {found.after:.4g}")
-    click.echo(_significance(found))
+    if found.p is None:
+        click.echo("significance: unknown, because one task is not enough")
+    else:
+        word = "significant" if found.is_significant else "not significant"
+        click.echo(f"significance: p = {found.p:.3g}, {word} at 0.05 ({TESTS[found.test]})")
     click.echo(
         f"{counted(len(found.changes), 'task')} in both runs; "
         f"{number(found.only_before)} only in the first, {number(found.only_after)} only in the second"
     )
-    if found.components:
-        _print_components(found.components)
+    components = [
+        (name, *_change(each), str(each.difference), "-" if each.p is None else f"{each.p:.3g}")
+        for name, each in found.components.items()
+    ]
+    _table(("COMPONENT", "FIRST", "SECOND", "DIFFERENCE", "P"), components, most=MOST_CHANGES)
     for title, changes in (("BETTER", found.better), ("WORSE", found.worse)):
-        if changes:
-            _print_changes(title, changes)
+        tasks = [
+            (each.task.label, *_change(each), f"{each.difference:+.4g}", ", ".join(map(str, each.episodes)))
+            for each in changes
+        ]
+        _table((title, "FIRST", "SECOND", "DIFFERENCE", "EPISODES"), tasks, most=MOST_CHANGES)
 
 
-def _significance(found: Comparison) -> str:
-    if found.p is None:
-        return "significance: unknown, because one task is not enough"
-    word = "significant" if found.is_significant else "not significant"
-    test = {"permutation": "exact permutation test, paired by task", "t": "paired t-test by task"}[found.test]
-    return f"significance: p = {found.p:.3g}, {word} at 0.05 ({test})"
-
-
-def _print_changes(title: str, changes: Sequence[TaskChange]) -> None:
-    rows = [
-        (
-            change.task.label,
-            f"{change.before:.4g}",
-            f"{change.after:.4g}",
-            f"{change.difference:+.4g}",
-            f"{change.episodes[0]}, {change.episodes[1]}",
-        )
-        for change in changes[:MOST_CHANGES]
-    ]
-    _table((title, "FIRST", "SECOND", "DIFFERENCE", "EPISODES"), rows)
-    _print_rest(len(changes))
-
-
-def _print_components(components: Mapping[str, Comparison]) -> None:
-    rows = [
-        (
-            name,
-            f"{each.before:.4g}",
-            f"{each.after:.4g}",
-            str(each.difference),
-            "-" if each.p is None else f"{each.p:.3g}",
-        )
-        for name, each in components.items()
-    ]
-    _table(("COMPONENT", "FIRST", "SECOND", "DIFFERENCE", "P"), rows[:MOST_CHANGES])
-    _print_rest(len(rows))
-
-
-def _print_rest(count: int) -> None:
-    if count > MOST_CHANGES:
-        click.echo(f"and {number(count - MOST_CHANGES)} more; see --json")
+def _change(found: Comparison | TaskChange) -> tuple[str, str]:
+    return f"{found.before:.4g}", f"{found.after:.4g}"
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """Prints each finding with what to do, and the first episodes behind it."""
     for each in findings:
-        more = len(each.episodes) - MOST_IDS
-        ids = ", ".join(id[:8] for id in each.episodes[:MOST_IDS]) + (
-            f" and {more:,} more" if more > 0 else ""
-        )
+        ids = ", ".join(id[:8] for id in each.episodes[:MOST_IDS])
+        if (more := len(each.episodes) - MOST_IDS) > 0:
+            ids += f" and {more:,} more"
         click.echo(f"{clean(each.text)}\n  {each.advice}.\n  episodes: {clean(ids)}")
     click.echo(counted(len(findings), "finding") if findings else "No findings.")
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    click.echo()
-    print_table(columns, rows)
 
 
 def _counts(counts: Any) -> str:
@@ -313,14 +273,8 @@ def entry_json(place: int, entry: Entry) -> dict[str, Any]:
     task = found.pop("task")
     for key in ("part", "offset", "size", "model_seconds", "call_seconds", "scoring", "actions", "range"):
         del found[key]
-    return {
-        "number": place,
-        **found,
-        **task,
-        "score": entry.score,
-        "turns": entry.turns,
-        "calls": entry.calls,
-    }
+    more = {"score": entry.score, "turns": entry.turns, "calls": entry.calls}
+    return {"number": place, **found, **task, **more}
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:

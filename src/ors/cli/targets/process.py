@@ -47,27 +47,20 @@ def served(*targets: str, variant: Sequence[str] | None = None, **variables: str
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C must not stop the server before we are done
         )
-        with _ended(process) as url:
-            yield url
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[str]:
-    """Yields the URL of a starting server, and stops it after the block."""
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        if not line:
-            raise click.exceptions.Exit(process.wait() or 3)
-        yield json.loads(line)["url"]
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+        assert process.stdout is not None
+        with process.stdout:
+            try:
+                line = process.stdout.readline()
+                if not line:
+                    raise click.exceptions.Exit(process.wait() or 3)
+                yield json.loads(line)["url"]
+            finally:
+                process.terminate()
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 POLL_SECONDS = 0.3
@@ -122,20 +115,16 @@ def supervise(
 def _stopped(server: subprocess.Popen[bytes], signals: Signals, seconds: float) -> bool:
     """Stops the server; returns whether no further signal arrived meanwhile."""
     until, further = time.monotonic() + seconds, False
-    _tell(server, signal.SIGINT)
+    server.send_signal(signal.SIGINT)
+    server.send_signal(signal.SIGCONT)  # a stopped process would not handle it
     while server.poll() is None:
         if _signalled(signals):
             further = True
             until = min(until, time.monotonic() + AT_ONCE_SECONDS)
-            _tell(server, signal.SIGINT)  # a second signal means "stop now"
+            server.send_signal(signal.SIGINT)  # a second signal means "stop now"
         if time.monotonic() > until:
-            _tell(server, signal.SIGKILL)
+            server.kill()
     return not further
-
-
-def _tell(server: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    server.send_signal(number)
-    server.send_signal(signal.SIGCONT)  # a stopped process would not handle it
 
 
 def _signalled(signals: Signals) -> bool:
@@ -151,33 +140,25 @@ def _wait(
 ) -> list[str] | None:
     """Waits for changed files, which it returns, or for the end of a server; None after a signal."""
     while not _signalled(signals):
-        files = changed(before, seen(roots))
+        now = seen(roots)
+        files = sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
         if files or (server is not None and server.poll() is not None):
             return files
     return None
 
 
 def seen(roots: Sequence[Path]) -> Seen:
+    """The Python files below some folders, each with its time and size."""
     found: Seen = {}
     for root in roots:
-        for path in _files(root):
-            try:
-                status = os.stat(path)
-            except OSError:
-                continue
-            found[path] = (status.st_mtime_ns, status.st_size)
+        # Paths as text: with Path objects, a scan takes nearly three times as long.
+        for folder, folders, files in os.walk(root):
+            folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
+            for path in (os.path.join(folder, name) for name in files if name.endswith(".py")):
+                with suppress(OSError):
+                    status = os.stat(path)
+                    found[path] = (status.st_mtime_ns, status.st_size)
     return found
-
-
-def _files(root: Path) -> Iterator[str]:
-    # Paths as text: with Path objects, a scan takes nearly three times as long.
-    for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _PASSED_OVER]
-        yield from (os.path.join(folder, name) for name in files if name.endswith(".py"))
-
-
-def changed(before: Seen, now: Seen) -> list[str]:
-    return sorted(path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
 
 
 LISTENER = "ORS_SERVE_FD"

@@ -8,7 +8,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,6 @@ class Program:
         return text if named else f"{text} {package} (that file does not name it)"
 
 
-# ── What it did not find ─────────────────────────────────────────────────────────────────────────
-
-
 @dataclass
 class Sought:
     """Paths that the program looks for and that are not there, until `stop`."""
@@ -82,7 +78,7 @@ class Sought:
         plain, going = os.stat, [True]
 
         def note(path: Any) -> None:
-            if isinstance(path, str | os.PathLike):
+            if going and isinstance(path, str | os.PathLike):
                 try:
                     plain(path)
                 except (OSError, ValueError):
@@ -93,7 +89,7 @@ class Sought:
             return plain(path, **how)
 
         def heard(event: str, arguments: tuple[Any, ...]) -> None:
-            if going and event in ("open", "os.listdir", "os.scandir"):
+            if event in ("open", "os.listdir", "os.scandir"):
                 note(arguments[0])
 
         def stop() -> None:
@@ -117,9 +113,6 @@ class Sought:
         return f"; pass --data FOLDER, which becomes {DATA}" if wanted and not os.path.exists(DATA) else ""
 
 
-# ── Its data ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def has_data(folder: str) -> bool:
     """Whether the program would find this folder as its data already."""
     return os.path.exists(DATA) and os.path.samefile(folder, DATA)
@@ -133,11 +126,12 @@ def with_data(folder: str, keys: Sequence[str]) -> int:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise Unreachable(f"--data needs bubblewrap (`apt install bubblewrap`); {BY_HAND}")
-    with tied() as lifeline, _pipe() as (told, tell):
+    with tied() as lifeline:
+        told, tell = os.pipe()
         within = [bwrap, "--die-with-parent", "--info-fd", str(tell), *_mounts(folder), "--"]
         child = started({LIFELINE: str(lifeline)}, [lifeline, tell], keys, within=within)
         os.close(tell)
-        with open(told, closefd=False) as pipe:
+        with open(told) as pipe:
             about = pipe.read()
         if not about:
             child.wait()
@@ -146,15 +140,6 @@ def with_data(folder: str, keys: Sequence[str]) -> int:
             # Not to bubblewrap, which would end at once, and the server with it.
             signal.signal(number, lambda number, frame: os.kill(json.loads(about)["child-pid"], number))
         return child.wait()
-
-
-@contextmanager
-def _pipe() -> Iterator[tuple[int, int]]:
-    theirs, ours = os.pipe()
-    try:
-        yield theirs, ours
-    finally:
-        os.close(theirs)
 
 
 def _mounts(folder: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -43,13 +43,12 @@ class Installed(NamedTuple):
 
 def installed() -> list[Installed]:
     """All of them, by name. Reads the metadata of every installed package."""
-    return sorted(_installed(point) for point in entry_points(group=GROUP))
-
-
-def _installed(point: EntryPoint) -> Installed:
-    assert point.dist is not None  # it comes from a distribution
-    folder = Path(str(point.dist.locate_file("")))
-    return Installed(point.name, point.dist.version, point.dist.name, point.value, folder)
+    found = []
+    for point in entry_points(group=GROUP):
+        assert point.dist is not None  # it comes from a distribution
+        folder = Path(str(point.dist.locate_file("")))
+        found.append(Installed(point.name, point.dist.version, point.dist.name, point.value, folder))
+    return sorted(found)
 
 
 def find(target: str) -> Installed | None:
@@ -121,18 +120,13 @@ def one_environment(target: str) -> "type[ors.Environment]":
 
 
 def roots(targets: Iterable[str]) -> list[Path]:
+    """The folders with the code of these TARGETs."""
     found: dict[Path, None] = {}
     for target in targets:
-        for source in _sources_of(target):
+        library = _library(target)
+        for source in [Source(library, Path.cwd())] if library else _located(target)[0]:
             found[source.root if source.file else _home(source)] = None
     return list(found)
-
-
-def _sources_of(target: str) -> list[Source]:
-    if library := _library(target):
-        return [Source(library, Path.cwd())]
-    named = _named(target)
-    return [_installed_source(named)] if named else _sources(_split(target)[0])
 
 
 def _environments(target: str) -> "list[type[ors.Environment]]":
@@ -142,11 +136,7 @@ def _environments(target: str) -> "list[type[ors.Environment]]":
         )
     if _library(target):
         return _of_library(target)
-    if (named := _named(target)) is not None:
-        source, (_, name) = _installed_source(named), _split(named.code)
-        return [_class(_imported(source), name, source)] if name else _classes(_imported(source))
-    place, name = _split(target)
-    sources = _sources(place)
+    sources, name = _located(target)
     if name is not None:
         return [_class(_imported(source), name, source) for source in sources[:1]]
     found = [cls for source in sources for cls in _classes(_imported(source))]
@@ -171,14 +161,15 @@ def _of_library(target: str) -> "list[type[ors.Environment]]":
         raise Unreachable(f"Cannot import {target}: {one_line(error)}") from error
 
 
-def _named(target: str) -> Installed | None:
-    """The installed environment of a name. Entry points take time, so paths are not looked up."""
+def _located(target: str) -> tuple[list[Source], str | None]:
+    """Where the code of a target is, and the class that it names."""
     is_path = target.endswith(".py") or "/" in target or "\\" in target or Path(target).exists()
-    return None if is_path or ":" in target else find(target)
-
-
-def _installed_source(named: Installed) -> Source:
-    return Source(_split(named.code)[0], named.folder)
+    # Entry points take time, so paths are not looked up.
+    if not is_path and ":" not in target and (named := find(target)) is not None:
+        module, name = _split(named.code)
+        return [Source(module, named.folder)], name
+    place, name = _split(target)
+    return _sources(place), name
 
 
 def _split(target: str) -> tuple[str, str | None]:
@@ -221,29 +212,24 @@ def _python_files(folder: Path) -> Iterable[Path]:
         if path.is_dir():
             if not NOT_SEARCHED.fullmatch(path.name):
                 yield from _python_files(path)
-        elif _may_have_environments(path):
+        elif path.suffix != ".py" or NOT_IMPORTED.fullmatch(path.stem):
+            continue
+        elif USES_ORS.search(path.read_bytes()):  # other scripts could do anything
             yield path
 
 
-def _may_have_environments(path: Path) -> bool:
-    # In a folder, only files that use ors are imported: other scripts could do anything.
-    named = path.suffix == ".py" and not NOT_IMPORTED.fullmatch(path.stem)
-    return named and USES_ORS.search(path.read_bytes()) is not None
-
-
 def _home(source: Source) -> Path:
-    sys.path[:0] = [str(source.root)] if str(source.root) not in sys.path else []
-    spec = find_spec(source.module.partition(".")[0])
-    if spec is None or spec.origin is None:
-        return source.root
-    return Path(spec.origin).parent
+    if str(source.root) not in sys.path:
+        sys.path.insert(0, str(source.root))
+    file = _found(source.module.partition(".")[0])
+    return source.root if file is None else file.parent
 
 
 def _imported(source: Source) -> ModuleType:
     if str(source.root) not in sys.path:
         sys.path.insert(0, str(source.root))
     try:
-        return _by_file(source) if source.file else import_module(source.module)
+        return _by_file(source, source.file) if source.file else import_module(source.module)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and not source.file and error.name == source.module:
             raise Unreachable(f"{source.module!r} is {NEITHER}") from None
@@ -251,17 +237,16 @@ def _imported(source: Source) -> ModuleType:
         raise Unreachable(f"Cannot import {source}: {one_line(error)}{place}") from error
 
 
-def _by_file(source: Source) -> ModuleType:
-    assert source.file is not None
-    if "." in source.module or _finds(source):
+def _by_file(source: Source, file: Path) -> ModuleType:
+    if "." in source.module or _found(source.module) == file:
         module = import_module(source.module)
-        if module.__file__ and Path(module.__file__).resolve() != source.file:
+        if module.__file__ and Path(module.__file__).resolve() != file:
             raise ImportError(f"another module {source.module} is loaded: {shown_path(module.__file__)}")
         return module
     # Another module, perhaps of the standard library, has this name, so this one gets a unique name.
-    name = f"{source.module}_{abs(hash(source.file)):x}"
+    name = f"{source.module}_{abs(hash(file)):x}"
     if name not in sys.modules:
-        spec = spec_from_file_location(name, source.file)
+        spec = spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules[name] = module_from_spec(spec)
@@ -269,27 +254,28 @@ def _by_file(source: Source) -> ModuleType:
     return sys.modules[name]
 
 
-def _finds(source: Source) -> bool:
+def _found(module: str) -> Path | None:
+    """The file that an import of this module would run."""
     try:
-        spec = find_spec(source.module)
+        spec = find_spec(module)
     except (ImportError, ValueError):
-        return False
-    return spec is not None and spec.origin is not None and Path(spec.origin).resolve() == source.file
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin).resolve()
 
 
 def _classes(module: ModuleType) -> "list[type[ors.Environment]]":
     found = [
         value
         for name, value in vars(module).items()
-        if inspect.isclass(value)
-        and issubclass(value, ors.Environment)
-        and value is not ors.Environment
-        and name[0] != "_"
+        if _is_environment(value) and value is not ors.Environment and name[0] != "_"
     ]
-    inside = (module.__name__, module.__name__ + ".")
-    own = [cls for cls in found if cls.__module__ == inside[0] or cls.__module__.startswith(inside[1])]
+    own = [cls for cls in found if f"{cls.__module__}.".startswith(f"{module.__name__}.")]
     # If all are abstract, the server explains what is missing.
     return [cls for cls in own or found if not inspect.isabstract(cls)] or own
+
+
+def _is_environment(value: Any) -> bool:
+    return inspect.isclass(value) and issubclass(value, ors.Environment)
 
 
 def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environment]":
@@ -297,9 +283,10 @@ def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environme
     if cls is None:
         there = ", ".join(found.__name__ for found in _classes(module)) or "none"
         raise Unreachable(f"{source} has no {name}. Environments: {there}")
-    if not inspect.isclass(cls) or not issubclass(cls, ors.Environment):
+    if not _is_environment(cls):
         raise Unreachable(f"{name} does not derive from ors.Environment{_defined(cls)}")
-    return cls
+    environment: type[ors.Environment] = cls
+    return environment
 
 
 def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Server":
@@ -335,24 +322,16 @@ def _defined(thing: Any) -> str:
         return ""
 
 
-def _ours(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in NOT_THE_AUTHORS)
-
-
 def raised_at(error: BaseException, root: Path) -> str:
     """Place of an error in the author's code: the deepest frame below `root`, else the deepest one."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({shown_path(error.filename)}:{error.lineno})"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and not _ours(Path(frame.filename))
-    ]
-    own = [
-        frame
-        for frame in frames
-        if Path(frame.filename).is_relative_to(root) and "site-packages" not in frame.filename
-    ]
-    for frame in (own or frames)[-1:]:
-        return f" ({shown_path(frame.filename)}:{frame.lineno})"
-    return ""
+    shown = ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if frame.filename.startswith("<") or any(map(path.is_relative_to, NOT_THE_AUTHORS)):
+            continue
+        shown = shown or f" ({shown_path(path)}:{frame.lineno})"
+        if path.is_relative_to(root) and "site-packages" not in frame.filename:
+            return f" ({shown_path(path)}:{frame.lineno})"
+    return shown
