@@ -318,6 +318,19 @@ async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
             await closing
 
 
+async def test_the_end_of_a_session_is_sent_again_when_its_link_breaks(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncORS(raw.url) as client:
+        async with lab(client) as session:
+            await session.call_tool("nothing")
+            monkeypatch.setattr(link_of(client), "write", lambda frame: None)
+        link_of(client).cut()
+    async with AsyncORS(raw.url) as other:
+        with pytest.raises(SessionLost):
+            await other.environment("lab").attach(session.sid or "").start()
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
