@@ -16,7 +16,7 @@ const UNKNOWN = {
 };
 
 /** Decodes the events of a call to `{status, output, error, reason}`. */
-export function outcomeOf(list) {
+function outcomeOf(list) {
   const last = list.at(-1);
   if (last?.name === "error")
     return { status: "failed", error: last.data, reason: last.more.reason ?? "" };

@@ -379,11 +379,9 @@ class ToolBox {
   update() {
     const { state, running, finished } = this.#episode;
     this.#call.disabled = state !== "open" || Boolean(running) || !this.#tool;
-    this.element.classList.toggle("closed", state !== "open");
     this.#call.textContent = running ? "Running…" : "Call";
     this.#call.classList.toggle("primary", !finished);
     this.element.hidden = state !== "open" && !running;
-    this.element.classList.toggle("over", finished);
   }
 
   async #send() {
