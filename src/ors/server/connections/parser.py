@@ -183,8 +183,6 @@ class RequestParser:
         # The parser reads no body of such a request: it is parsed again, without the header.
         lines = [b"%b %b HTTP/%b" % (method, self._url, version)]
         lines += [b"%b: %b" % header for header in self._headers.items() if header[0] != b"upgrade"]
-        self._url = b""
-        self._fields = {}
         self._header_bytes = 0
         state, self.state = self.state, IDLE
         if state is not BODY:
@@ -210,12 +208,15 @@ class RequestParser:
 
     # ── Called by httptools ─────────────────────────────────────────────────────────────────────
 
+    def on_message_begin(self) -> None:
+        """Begins a request, which may follow another one in the same read, if only with one byte."""
+        if self.state is ENDED:
+            raise BadRequest("Nothing is read after the last request")
+        self.state = HEAD
+        self._url = b""
+        self._fields = {}
+
     def on_url(self, url: bytes) -> None:
-        """Adds a part of the target of a request, which may follow another one in the same read."""
-        if self.state is not HEAD:
-            if self.state is ENDED:
-                raise BadRequest("Nothing is read after the last request")
-            self.state = HEAD
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -261,8 +262,7 @@ class RequestParser:
             body = b"".join((body, *self._parts))
             self._parts = []
         request = Request(_METHODS.get(method) or method.decode(), path, query, self._headers, body)
-        self._url = self._body = b""
-        self._fields = {}
+        self._body = b""
         self._header_bytes = self._body_bytes = 0
         state, self.state = self.state, IDLE
         if state is not BODY:
