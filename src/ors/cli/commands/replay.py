@@ -53,11 +53,7 @@ def recorded_variant(run: Run) -> list[list[str]]:
 
 
 def recorded_targets(run: Run) -> list[str]:
-    """What a run was recorded with: the TARGETs, or the URL.
-
-    Raises:
-        WrongUsage: the run does not say it.
-    """
+    """What a run was recorded with: the TARGETs, or the URL."""
     config = run.info.config
     found = config.get("targets") or config.get("target") or config.get("url")
     targets = [found] if isinstance(found, str) else list(found or ())
@@ -68,15 +64,12 @@ def recorded_targets(run: Run) -> list[str]:
 
 @dataclass
 class _Player:
-    """Plays episodes again, and keeps what differs."""
-
     secrets: Mapping[str, str]
     ignored: set[str]
     max_seconds: float | None
     episodes: int = 0
     skipped: int = 0
     unreadable: list[str] = field(default_factory=list)
-    """Why episodes could not be read."""
     differences: list[tuple[EpisodeRecord, Difference]] = field(default_factory=list)
     errors: list[tuple[EpisodeRecord, str]] = field(default_factory=list)
     """Episodes that could not be played."""

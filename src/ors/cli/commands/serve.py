@@ -137,7 +137,6 @@ class Serving:
         return roots([*self.served, *(each.partition(":")[2] for each in self.variants)])
 
     def options(self) -> dict[str, Any]:
-        """Arguments of `Server`."""
         return {
             "api_keys": self.keys,
             "cors_origins": self.access.cors_origin,
@@ -315,7 +314,6 @@ def _serve_on_ray(
     classes: Sequence[type[Environment]],
     options: dict[str, Any],
 ) -> None:
-    """Runs hosts in the cluster until a signal arrives."""
     from ors.cluster.ray import NamespaceInUse, deploy
 
     for module in {cls.__module__ for cls in classes}:

@@ -32,8 +32,6 @@ NOT_OFFERED = ("agent_name", "failed_reward", "parallel")
 
 @dataclass(frozen=True)
 class TaskChoice:
-    """Which tasks of which splits are played."""
-
     splits: tuple[str, ...] = ()
     """Empty: the first split."""
     indices: str | None = None
@@ -47,11 +45,6 @@ class TaskChoice:
             selected(self.indices, 0)  # reports a mistake before anything is started
 
     async def tasks(self, env: AsyncEnvironment) -> list[TaskRef]:
-        """Lists the chosen tasks, in order.
-
-        Raises:
-            WrongUsage: a split or an index does not exist, or there is no task.
-        """
         known = await env.list_splits()
         found: list[TaskRef] = []
         counts: dict[str, int] = {}
@@ -83,11 +76,7 @@ class TaskChoice:
 
 
 def selected(text: str, count: int) -> list[int]:
-    """Reads indices and slices of `count` tasks, such as "0,3,7:9".
-
-    Raises:
-        WrongUsage: the text is neither.
-    """
+    """Reads indices and slices of `count` tasks, such as "0,3,7:9"."""
     found: dict[int, None] = {}
     for part in text.split(","):
         try:
@@ -108,7 +97,6 @@ class EvalPlan(Rules):
     """Which agent plays which tasks, and how. `--resume` plays by the same plan."""
 
     target: str
-    """URL or TARGET."""
     environment: str | None
     settings: tuple[str, ...] = ()
     """Parameters of a TARGET, as `--set` gives them."""
@@ -140,11 +128,6 @@ class EvalPlan(Rules):
 
     @classmethod
     def from_json(cls, config: Mapping[str, Any], where: str) -> Self:
-        """Reads the plan of a run.
-
-        Raises:
-            WrongUsage: the run is not one of `ors eval`.
-        """
         try:
             return TypeAdapter(cls).validate_python(dict(config))
         except ValidationError as error:
@@ -166,12 +149,6 @@ def _without_login(url: str) -> str:
 
 
 def agent_of(plan: EvalPlan) -> Agent:
-    """Makes the agent of a plan.
-
-    Raises:
-        WrongUsage: there is no such agent, it has no such option, or it lacks a key.
-        Unreachable: the gold agent's environment cannot be imported.
-    """
     kind = plan.model.partition(":")[0]
     options: dict[str, Any] = dict(plan.model_options)
     if plan.base_url is not None:

@@ -39,12 +39,10 @@ class EvalTally:
     """What the episodes count as, by task; failed ones are left out."""
     usage: Usage = field(default_factory=Usage)
     failures: Counter[str] = field(default_factory=Counter)
-    """Failed episodes, by who failed."""
     health: Health = field(default_factory=Health)
     running: Callable[[], Sequence[RunningEpisode]] = tuple
     """The episodes that run, the oldest first."""
     tell: Callable[[Finding], None] = lambda finding: None
-    """Called with each new finding."""
 
     def add(self, record: EpisodeRecord | Entry) -> None:
         """Counts an episode, as it was played or as the index of its run has it."""
@@ -120,7 +118,6 @@ def _lines(tally: EvalTally, over: threading.Event, began: float) -> None:
 
 
 def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
-    """Names and values of the table."""
     usage = tally.usage
     mean = tally.mean()
     return [

@@ -65,10 +65,6 @@ class EvalRun:
 
         `opened` opens the run of an environment and its code, once there is something to play. Many failures
         in a row, one that all others would share, or a limit of `total`, which all share, stop the run.
-
-        Raises:
-            WrongUsage: a task or the environment does not exist.
-            ORSError: the server did not list its tasks.
         """
         async with AsyncORS(self.url, self.api_key) as client:
             name = known_name(await client.list_environments(), self.plan.environment)
@@ -84,9 +80,8 @@ class EvalRun:
                 tally.range = declared.range
                 tally.tell = (lambda finding: None) if quiet else _tell
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
-                how: dict[str, Any] = {**self.plan.playing(), "concurrency": concurrency}
-                how |= {"secrets": self.secrets, "skip": skip}
-                how["keep_tasks"] = True
+                how = {"concurrency": concurrency, "secrets": self.secrets, "skip": skip, "keep_tasks": True}
+                how |= self.plan.playing()
                 with nullcontext() if quiet else live_table(tally):
                     await self._play(env, tasks, writer, tally, total, how)
 
@@ -212,11 +207,7 @@ STOPPING = ("SIGTERM", "SIGHUP")
 
 
 async def stopped_by_signals(work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it.
-
-    Raises:
-        CancelledError: it was cancelled.
-    """
+    """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for name in STOPPING:

@@ -168,7 +168,6 @@ def _docs(kind: type) -> dict[str, str]:
 
 
 def rules_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The rules that these options choose, as arguments of `EvalPlan`."""
     limits = {each.name: given[f"max_{each.name}"] for each in fields(EpisodeLimits)}
     chosen = {each.name: given[each.name] for each in fields(Rules) if each.name in given}
     return {**chosen, "limits": EpisodeLimits(**limits)}

@@ -73,7 +73,6 @@ class Listening:
     ssl_keyfile: str | None = flag("Private key of the certificate.", type=EXISTING)
 
     def check_certificate(self) -> None:
-        """Checks that the certificate, if there is one, can be used."""
         if self.ssl_certfile is None:
             if self.ssl_keyfile is not None:
                 raise WrongUsage("--ssl-keyfile needs --ssl-certfile")
@@ -140,8 +139,6 @@ OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 
 
 class _Processes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of processes, or `auto` for one per core."""
-
     name = "N|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -169,8 +166,6 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
 
 
 class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of hosts, or MIN:MAX."""
-
     name = "N|MIN:MAX"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -112,7 +112,6 @@ class ImageFlags:
 
     @property
     def images(self) -> dict[str, str]:
-        """Paths of images, by their names."""
         split = [each.partition("=") for each in self.image]
         for name, equals, path in split:
             if not equals or not Path(path).exists():
@@ -197,8 +196,6 @@ for each in (COUNT, INDEX, PORT):
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A JSON object: as text, `@file`, or `-` for standard input."""
-
     name = "JSON"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
@@ -295,7 +292,6 @@ class Choice:
 
     @contextmanager
     def opened(self) -> Iterator[Session]:
-        """Yields the open session, and ends it afterwards."""
         with connected(self.where, self.api_key, traceback=self.traceback) as client:
             env = chosen(client, self.env)
             local = as_url(self.where) is None

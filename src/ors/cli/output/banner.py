@@ -32,14 +32,12 @@ class Offered:
     tools: Sequence[str] = ()
     terminal_tool: str | None = None
     problem: str | None = None
-    """Why tasks could not be counted."""
 
     def as_json(self) -> dict[str, Any]:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def offered(client: ORS) -> list[Offered]:
-    """Lists the environments of a server."""
     return [_offered(client.environment(name)) for name in client.list_environments()]
 
 

@@ -95,7 +95,6 @@ def print_outcome(output: ToolOutput, *, err: bool = False) -> None:
 
 
 def say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Prints a line, in colour on a terminal unless NO_COLOR is set."""
     colour = False if os.environ.get("NO_COLOR") else None
     click.echo(click.style(clean(text), **style), err=err, color=colour)
 

@@ -105,7 +105,6 @@ def print_summary(summary: Summary) -> None:
 
 
 def _explained(reward: Estimate | None) -> str:
-    """A mean with its interval, and what that is."""
     if reward is None:
         return "none, because no episode was played to its end"
     if reward.error is None:

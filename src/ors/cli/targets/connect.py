@@ -48,7 +48,6 @@ def connected(where: str, api_key: str | None = None, *, traceback: bool = False
 
 
 def chosen(client: ORS, name: str | None) -> Environment:
-    """Returns the environment of that name, or the only one if `name` is None."""
     return client.environment(known_name(client.list_environments(), name))
 
 
@@ -69,7 +68,6 @@ def greet(url: str, api_key: str | None = None) -> None:
 
 
 def known_name(names: Sequence[str], name: str | None) -> str:
-    """Returns the known spelling of a name, or the only name if `name` is None."""
     if not names:
         raise Unreachable("The server has no environments")
     if name is None and len(names) > 1:

@@ -114,7 +114,6 @@ class Sought:
 
 
 def has_data(folder: str) -> bool:
-    """Whether the program would find this folder as its data already."""
     return os.path.exists(DATA) and os.path.samefile(folder, DATA)
 
 

@@ -38,7 +38,6 @@ class Installed(NamedTuple):
     code: str
     """`package.module:Class`."""
     folder: Path
-    """Where the package is installed."""
 
 
 def installed() -> list[Installed]:
@@ -52,11 +51,7 @@ def installed() -> list[Installed]:
 
 
 def find(target: str) -> Installed | None:
-    """The environment that a name or `NAME==VERSION` stands for; None if no package offers that name.
-
-    Raises:
-        Unreachable: several packages offer it, or it is installed in another version.
-    """
+    """The environment that a name or `NAME==VERSION` stands for; None if no package offers that name."""
     name, exactly, version = target.partition("==")
     offered = installed()
     found = [one for one in offered if _normal(one.name) == _normal(name)]
@@ -120,7 +115,6 @@ def one_environment(target: str) -> "type[ors.Environment]":
 
 
 def roots(targets: Iterable[str]) -> list[Path]:
-    """The folders with the code of these TARGETs."""
     found: dict[Path, None] = {}
     for target in targets:
         library = _library(target)
@@ -290,7 +284,6 @@ def _class(module: ModuleType, name: str, source: Source) -> "type[ors.Environme
 
 
 def built(classes: "Sequence[type[ors.Environment]]", **options: Any) -> "ors.Server":
-    """Builds a server of these environments."""
     try:
         return ors.Server(classes, **options)
     except InvalidEnvironment as error:

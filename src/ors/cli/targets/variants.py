@@ -34,11 +34,7 @@ def words(settings: Iterable[str], names: Iterable[str] = ()) -> list[str]:
 
 
 def configured(classes: Sequence[Any], settings: Iterable[str]) -> list[Any]:
-    """The classes with their parameters set by `NAME=VALUE`, or by `ENVIRONMENT.NAME=VALUE` for one of them.
-
-    Raises:
-        WrongUsage: a value is wrong, or there is no such parameter.
-    """
+    """The classes with their parameters set by `NAME=VALUE` or `ENVIRONMENT.NAME=VALUE`."""
     values: dict[Any, dict[str, Any]] = {cls: {} for cls in classes}
     for setting in sorted(filter(None, settings), key=lambda each: "." in each.partition("=")[0]):
         key, equals, text = setting.partition("=")
