@@ -97,6 +97,17 @@ def test_the_server_in_the_mount_namespace_dies_with_the_command(server: Running
     wait_until(refused)
 
 
+@needs_bwrap
+def test_workers_in_the_mount_namespace_ask_for_the_key(folder: Path) -> None:
+    words = ("run", "server.py", "--data", "data", "--port", "0", "--workers", "2")
+    with running(*words, cwd=folder, env={"ORS_API_KEYS": "hidden"}) as server:
+        url = server.url()
+        with ORS(url, "hidden") as client:
+            assert client.list_environments() == ["capitals"]
+        with ORS(url) as client, pytest.raises(AuthenticationError):
+            client.list_environments()
+
+
 def test_data_without_bubblewrap_says_what_to_do(folder: Path) -> None:
     done = run("run", "server.py", "--data", "data", cwd=folder, env={"PATH": "/nowhere"})
     assert (done.code, done.err.count("\n")) == (3, 1)
