@@ -38,7 +38,7 @@ def _killed_and_resumed(folder: Path, name: str, moment: float) -> int:
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: process.poll() is not None or (folder / name / "episodes.jsonl").is_file())
+        wait_until(lambda: process.poll() is not None or (folder / name / "run.json").is_file())
         assert process.poll() is None
         time.sleep(moment * 0.05 * len(WANTED) / 3)
     finally:
