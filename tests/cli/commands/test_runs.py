@@ -218,7 +218,7 @@ def test_trajectories_are_exported_with_all_outcomes(first: Path, tmp_path: Path
         (["show", "nowhere"], "nowhere is not a run"),
         (["show", "first", "99"], "no episodes of first have an id that begins with '99'"),
         (["show", "first", "0000"], "8 episodes of first have an id that begins with '0000'"),
-        (["list", "nowhere"], "Directory 'nowhere' does not exist"),
+        (["list", "nowhere"], "Folder 'nowhere' does not exist"),
         (["compare", "first", "nowhere"], "nowhere is not a run"),
         (["export", "first", "--format", "csv", "--out", "x"], "'csv' is not one of 'openai', 'atif'"),
         (["export", "first", "--format", "openai"], "Missing option '--out'"),

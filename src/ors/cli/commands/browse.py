@@ -14,7 +14,7 @@ import uvicorn
 
 from ors.cli.errors import wrong_usage
 from ors.cli.options.serving import listener
-from ors.cli.options.shared import PORT, WHERE, Command, api_key, stacked
+from ors.cli.options.shared import EXISTING_FOLDER, PORT, WHERE, Command, api_key, stacked
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ASGITransport, http_transport
 from ors.inspector import InspectorProxy, RunFolder
@@ -100,9 +100,7 @@ def inspect_command(where: str, port: int, opening: bool, api_key: str | None) -
 
 
 @click.command("view", cls=Command, examples=["ors view runs", "ors view runs/first --port 8090"])
-@click.argument(
-    "folder", metavar="FOLDER", type=click.Path(exists=True, file_okay=False, readable=True, path_type=Path)
-)
+@click.argument("folder", metavar="FOLDER", type=EXISTING_FOLDER)
 @page_flags
 def view(folder: Path, port: int, opening: bool) -> None:
     """Look at recorded runs in a browser: episodes, conversations, rewards. Compare two runs.

@@ -18,7 +18,7 @@ from ors.cli.evaluation.plan import EvalPlan, TaskChoice, agent_of
 from ors.cli.evaluation.report import print_report, report_json, verdict
 from ors.cli.evaluation.run import EvalRun, affordable, stopped_by_signals
 from ors.cli.options.evaluation import eval_flags, rules_of
-from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, typed
+from ors.cli.options.shared import FOLDER, TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets, greet
 from ors.cli.targets.process import served
@@ -56,14 +56,10 @@ ON_RESUME = frozenset((
 )
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
+    type=FOLDER,
     help="Folder of the run.  [default: runs/<environment>-<agent>-<time>]",
 )
-@click.option(
-    "--resume", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
-    help="Resume: play missing episodes, and those that failed (--retry).",
-)  # fmt: skip
+@click.option("--resume", type=FOLDER, help="Resume: play missing episodes, and those that failed (--retry).")
 @parameters
 @environment
 @secrets

@@ -92,13 +92,7 @@ def _url(word: str) -> str:
 
 
 @click.command(cls=Command, examples=["ors hosts", "ors hosts --scale 4:16", "ors hosts --drain 1d2c3b"])
-@click.option(
-    "--ray",
-    "address",
-    metavar="ADDRESS",
-    default="auto",
-    help="Address of the Ray cluster.",
-)
+@click.option("--ray", "address", metavar="ADDRESS", default="auto", help="Address of the Ray cluster.")
 @click.option("--ray-namespace", default="ors", help="Name of the deployment.")
 @click.option("--scale", type=BOUNDS, help="New number of hosts, or bounds for autoscaling.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Retire the hosts of this node. Repeatable.")

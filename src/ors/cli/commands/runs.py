@@ -7,14 +7,13 @@ from typing import Any
 import click
 
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path, wrong_usage
-from ors.cli.options.shared import Command, CommandGroup, as_json
+from ors.cli.options.shared import EXISTING_FOLDER, Command, CommandGroup, as_json
 from ors.cli.output import runs as shown
 from ors.cli.output.printing import print_json
 from ors.rollouts import records
 from ors.rollouts.records import Run, RunError
 from ors.rollouts.records.statistics import counted
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 
 
@@ -43,7 +42,7 @@ def _opened(path: Path) -> Run:
 
 
 @runs.command("list", cls=Command, examples=["ors runs list", "ors runs list runs --json"])
-@click.argument("folder", type=FOLDER, default=".", metavar="[FOLDER]")
+@click.argument("folder", type=EXISTING_FOLDER, default=".", metavar="[FOLDER]")
 @as_json
 def list_runs(folder: Path, as_json: bool) -> None:
     """List the runs below FOLDER, the newest first. FOLDER is the current one by default."""

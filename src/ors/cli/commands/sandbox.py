@@ -169,8 +169,7 @@ PING_SECONDS = 5.0
 @shared.address_flags
 @click.option(
     "--data",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="FOLDER",
+    type=shared.EXISTING_FOLDER,
     help="Folder that buckets are mounted from, read-only.",
 )
 @click.option(

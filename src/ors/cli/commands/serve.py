@@ -247,8 +247,7 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option(
             "--record",
-            type=click.Path(file_okay=False, path_type=Path),
-            metavar="FOLDER",
+            type=shared.FOLDER,
             help="Record every session as an episode of a run in this folder.",
         ),
         click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),

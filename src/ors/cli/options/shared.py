@@ -193,6 +193,10 @@ INDEX = click.IntRange(min=0)
 PORT = click.IntRange(0, 65535)
 for each in (COUNT, INDEX, PORT):
     each.name = "integer"  # help would say "INTEGER RANGE"
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+for place in (FOLDER, EXISTING_FOLDER):
+    place.name = "folder"
 
 
 class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -269,12 +273,7 @@ task_choice = stacked(
     click.option("--index", type=INDEX, default=0, help="Index of the task."),
     click.option("--task", type=JSON, help="A task of your own instead: JSON, @file, or - for stdin."),
 )
-images = click.option(
-    "--images",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Folder for images.  [default: a temporary one]",
-)
+images = click.option("--images", type=FOLDER, help="Folder for images.  [default: a temporary one]")
 
 
 @dataclass(frozen=True)
