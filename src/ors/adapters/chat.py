@@ -136,6 +136,14 @@ def parse_reply(text: str) -> AgentMessage:
     return AgentMessage(_ENDS.sub("", said.strip()).strip(), calls)
 
 
+def last_reply(messages: Sequence[Mapping[str, Any]]) -> AgentMessage | None:
+    """The reply that ends a conversation, if it has no calls that the trainer could read."""
+    last = messages[-1] if messages else {}
+    if last.get("role") != "assistant" or last.get("tool_calls"):
+        return None
+    return parse_reply(str(last.get("content") or ""))
+
+
 def _parts(text: str) -> tuple[str, list[str]]:
     """The text outside of the calls, and the texts of the calls. A call without an end is no call."""
     said: list[str] = []

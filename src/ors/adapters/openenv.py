@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.chat import by_tools, chat_message, parse_reply, text_of
+from ors.adapters.chat import by_tools, chat_message, last_reply, text_of
 from ors.adapters.training import (
     OPTIONS,
     NoReward,
@@ -57,9 +57,9 @@ class ORSResourceSession(ResourceSession):
 
     def verify(self, transcript: list[dict[str, Any]], final_state: Any = None) -> VerifyResult:
         """Ends the episode; its reward is None if the trainer must leave it out."""
-        last = transcript[-1] if transcript else {}
-        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
-            self._episode.step(parse_reply(str(last.get("content") or "")))  # a call in it could not be read
+        reply = last_reply(transcript)  # a call in it could not be read
+        if self._episode.record is None and reply is not None:
+            self._episode.step(reply)
         record = self._episode.stop("the harness ended the episode")
         self._watch.count([record])
         ended = {"outcome": record.outcome.type, "told": told(record.outcome)}

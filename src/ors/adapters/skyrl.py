@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
@@ -14,6 +13,7 @@ from ors.adapters.training import (
     NoReward,
     Training,
     TrainingArguments,
+    means_of,
     secrets_from,
     shared_sync_client,
 )
@@ -105,9 +105,7 @@ class ORSTextEnv(BaseTextEnv):
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, float]]) -> dict[str, float]:
         """Means. An episode that counts and lacks a named reward counts as 0 in it."""
-        counted = [each for each in metrics if each]
-        names = dict.fromkeys(name for each in counted for name in each)
-        return {name: fmean(each.get(name, 0.0) for each in counted) for name in names}
+        return means_of([each for each in metrics if each])
 
     def close(self) -> None:
         if self.episode is not None:

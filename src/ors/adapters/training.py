@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean
@@ -155,8 +155,14 @@ def kind(outcome: Outcome) -> str:
 def component_means(records: Sequence[EpisodeRecord]) -> dict[str, float]:
     """Metrics: the means of the named rewards. An episode that counts and lacks one counts as 0 in it."""
     counted = [each.components for each in records if each.reward is not None]
-    names = Counter(name for each in counted for name in each).most_common(MOST_COMPONENTS)
-    return {f"ors/reward/{name}": fmean(each.get(name, 0.0) for each in counted) for name, _ in names}
+    means = means_of(counted, MOST_COMPONENTS)
+    return {f"ors/reward/{name}": mean for name, mean in means.items()}
+
+
+def means_of(counted: Sequence[Mapping[str, float]], most: int | None = None) -> dict[str, float]:
+    """The mean of each name, of the `most` frequent ones. Who lacks a name counts as 0 in it."""
+    names = Counter(name for each in counted for name in each).most_common(most)
+    return {name: fmean(each.get(name, 0.0) for each in counted) for name, _ in names}
 
 
 class MostFailed(RuntimeError):

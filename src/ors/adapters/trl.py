@@ -7,7 +7,7 @@ from functools import wraps
 from math import fsum
 from typing import Any, Unpack
 
-from ors.adapters.chat import Content, content_of, parse_reply, tool_method
+from ors.adapters.chat import Content, content_of, last_reply, tool_method
 from ors.adapters.training import (
     Training,
     TrainingArguments,
@@ -63,10 +63,9 @@ class Rollout:
 
     def _end(self, completion: Sequence[Mapping[str, Any]], cut: bool = False) -> EpisodeRecord:
         assert self._episode is not None, "reset() comes first"
-        last = completion[-1] if completion else {}
-        if self._episode.record is None and last.get("role") == "assistant" and not last.get("tool_calls"):
-            # TRL takes a call that it cannot read for text, and ends the rollout.
-            reply = parse_reply(str(last.get("content") or ""))
+        # TRL takes a call that it cannot read for text, and ends the rollout.
+        reply = last_reply(completion)
+        if self._episode.record is None and reply is not None:
             self._episode.step(replace(reply, stop="length") if cut else reply)
         return self._episode.stop("the trainer ended the episode")
 

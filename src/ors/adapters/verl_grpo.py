@@ -6,7 +6,6 @@ The estimator `grpo_ors` leaves them out of the baseline, and verl's own metrics
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from verl.trainer.ppo import metric_utils
 from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, register_adv_est
 
-from ors.adapters.training import MostFailed
+from ors.adapters.training import MostFailed, means_of
 
 _verls_metrics = metric_utils.compute_data_metrics
 
@@ -52,8 +51,7 @@ def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
     metrics |= {name: float(np.mean(values.astype(float))) for name, values in told.items()}
     named = [each or {} for each in batch.non_tensor_batch.get("ors_components", [])]
     counted = [each for each, alive in zip(named, live.tolist(), strict=False) if alive]
-    for name in dict.fromkeys(name for each in counted for name in each):
-        metrics[f"ors/reward/{name}"] = fmean(each.get(name, 0.0) for each in counted)
+    metrics |= {f"ors/reward/{name}": mean for name, mean in means_of(counted).items()}
     return metrics | {"ors/left_out": 1 - live.float().mean().item()}
 
 
