@@ -178,6 +178,12 @@ def test_progress_goes_to_clients_that_ask_for_it() -> None:
     told = Message(1, "tools/call", {"_meta": {"progressToken": "t"}}).progress(3)
     assert json.loads(told or b"")["params"] == {"progressToken": "t", "progress": 3}
     assert Message(1, "tools/call", {}).progress(3) is None
+    assert Message(1, "tools/call", {"_meta": {"progressToken": "t" * 1_100_000}}).progress(3) is None
+
+
+def test_an_error_is_not_cut() -> None:
+    answer = Refused(-32602, "x" * 1_100_000).answer()
+    assert answer in event(answer)
 
 
 HEADERS = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "answer"}
@@ -246,6 +252,8 @@ def test_a_long_call_is_a_stream_of_progress_that_ends_with_its_result(
             TextBlock("é" * 900_000),
         ],
         [TextBlock('"' * 30)] * 50_000,
+        [TextBlock("first"), TextBlock("a" * 2_000_000)],
+        [TextBlock("first"), TextBlock("\x01" * 200_000 + "a" * 2_000_000)],
     ],
 )
 def test_what_is_too_large_for_an_event_is_cut(blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,4 +262,4 @@ def test_what_is_too_large_for_an_event_is_cut(blocks: Blocks, monkeypatch: pyte
     texts = [each["text"] for each in json.loads(last.split(b"data: ")[1])["result"]["content"]]
     assert texts[0] == blocks[0].text  # type: ignore[union-attr]
     assert (texts[-2][:6], texts[-1]) == ("[Cut: ", OVER)
-    assert len(last) > 300_000
+    assert len(last) > 900_000

@@ -145,13 +145,17 @@ def event(message: bytes | None) -> bytes:
 def _cut(answer: bytes) -> bytes:
     """The answer to a call without what is too much for an event, and with a note that says so."""
     value, kept = loads(answer), list[dict[str, str]]()
+    if "result" not in value:
+        return answer  # an error
     content, left = value["result"]["content"], EVENT_BYTES - 10_000  # for the rest of the message
     over = content[-1] == _text(OVER)
     for block in content[: len(content) - over]:
         if left < 100:
             break
         if len(dumps(block)) > left:
-            block = _text(block.get("text", "[image left out]")[: left // 6])  # bytes of a character, at most
+            block = _text(block.get("text", "[image left out]"))
+        while (size := len(dumps(block))) > left:  # again if what was cut off took less than the rest
+            block = _text(block["text"][: len(block["text"]) * left // size])
         kept.append(block)
         left -= len(dumps(block)) + 1
     kept.append(_text(f"[Cut: only 1 MB of {len(answer)} bytes can be sent if a call takes over a second]"))

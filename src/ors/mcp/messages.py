@@ -15,6 +15,8 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL = -32601, -32602, -32603
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
+_LONGEST_TOKEN = 1000
+"""Characters of a progress token: every notification repeats it."""
 META = "io.modelcontextprotocol/"
 _VERSION, _CAPABILITIES = f"{META}protocolVersion", f"{META}clientCapabilities"
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -67,7 +69,7 @@ class Message:
         """The notification that this request is still running; None if its client asked for none."""
         meta = self.params.get("_meta")
         token = meta.get("progressToken") if type(meta) is dict else None
-        if type(token) not in (str, int):
+        if type(token) not in (str, int) or len(str(token)) > _LONGEST_TOKEN:
             return None
         params = {"progressToken": token, "progress": count}
         return dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})

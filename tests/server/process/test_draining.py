@@ -10,6 +10,7 @@ from ors import Limits, Server
 from ors.types import JSONObject
 from tests.support.environments import Lab
 from tests.support.live_server import serving
+from tests.support.mcp_messages import event, path_of, streamed
 from tests.support.raw_http import Answer, Raw
 from tests.support.waiting import wait_until
 
@@ -83,6 +84,18 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
                 assert raw.get("/-/health/ready").status == 503
             assert not over.done()
             assert raw.call(sid, "", task_id=task_id).result()["ok"]
+
+
+def test_a_finished_result_whose_mcp_client_has_left_is_not_waited_for() -> None:
+    server = Server([Lab], limits=Limits(grace_seconds=1000))
+    with serving(server) as url:
+        raw = Raw(url)
+        with streamed(raw, path_of(raw, set_up(raw, "left")), "hold", 1) as response:
+            event(response)
+        while server._app.timers.pings._due:  # until it is known that the client has left
+            assert raw.get("/health").status == 200
+        with draining(server):
+            Lab.gates["left.hold"].set()
 
 
 def test_whoever_waits_for_a_setup_is_told_while_it_still_hangs() -> None:

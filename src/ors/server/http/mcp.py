@@ -136,6 +136,12 @@ class MCPStream(CallStream):
         else:
             sink.whole(200, JSON, answer)
 
+    def leave(self) -> None:
+        """Stops writing. The call goes on; it keeps its listener, as nobody comes back for the result."""
+        self._sink = None
+        self._timers.opening.remove(self)
+        self._timers.pings.remove(self)
+
 
 async def _tools(session: ServerSession) -> list[ToolSpec]:
     listed = await session.tools()
