@@ -55,11 +55,21 @@ SCHEMAS = [
     {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
     {
         "type": "object",
-        "properties": {"x": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True}},
+        "properties": {
+            "x": {"type": "array", "items": {"enum": [1, 2, 3]}, "uniqueItems": True, "minItems": 2}
+        },
         "required": ["x"],
     },
     {"allOf": [{"type": "object", "properties": {"a": {"type": "string"}}}, {"required": ["a"]}]},
     {"type": "object", "properties": {"n": {"type": "number", "exclusiveMaximum": -5}}, "required": ["n"]},
+    {
+        "type": "object",
+        "properties": {
+            "narrow": {"type": "number", "minimum": 0.0001, "maximum": 0.01},
+            "narrower": {"type": "number", "exclusiveMinimum": 0, "maximum": 0.0005},
+        },
+        "required": ["narrow", "narrower"],
+    },
     {"type": "object", "properties": {"d": {"type": "string", "format": "date"}}, "required": ["d"]},
     {"type": "object", "properties": {"h": {"type": "string", "pattern": "^h+$", "default": "hh"}}},
 ]

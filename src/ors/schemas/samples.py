@@ -23,6 +23,8 @@ _FORMATS = {
 }
 _STEP = 0.001
 """Between a bound that is excluded and the numbers that are made."""
+_TRIES = 20
+"""For the items of a list that must differ."""
 _LETTERS = string.ascii_letters + string.digits
 
 
@@ -146,11 +148,18 @@ class _Generator:
         first, items = rule.get("prefixItems", ()), rule.get("items", {})
         least = max(rule.get("minItems", 0), len(first))
         most = least if depth >= MAX_DEPTH // 2 else max(rule.get("maxItems", 3), least)
-        made = [self.value(each, depth + 1) for each in first]
-        for _ in range(self._pick(range(least, most + 1)) - len(first)):
-            made.append(self.value(items, depth + 1))
-        if rule.get("uniqueItems"):
-            made = [each for index, each in enumerate(made) if each not in made[:index]]
+        count = self._pick(range(least, most + 1))
+        schemas = [*first, *[items] * (count - len(first))]
+        made: list[Any] = []
+        maker = self
+        for attempt in range(count + _TRIES):
+            if len(made) == count:
+                break
+            value = maker.value(schemas[len(made)], depth + 1)
+            if rule.get("uniqueItems") and value in made:
+                maker = _Generator(self._root, self._random or random.Random(attempt))
+            else:
+                made.append(value)
         return made
 
     def _number(self, rule: Mapping[str, Any], whole: bool) -> int | float:
@@ -162,10 +171,10 @@ class _Generator:
             number: int | float = step * (0 if simplest else self._pick(steps))
             return number
         if high - low < _STEP:
-            return (low + high) / 2
+            return sum(_bounds(rule, 0)) / 2
         if self._random is None:
             return 0 if low <= 0 <= high else low
-        return round(self._random.uniform(low, high), 3)
+        return max(low, min(high, round(self._random.uniform(low, high), 3)))
 
     def _string(self, rule: Mapping[str, Any]) -> str:
         shown = rule.get("examples") or ([rule["default"]] if isinstance(rule.get("default"), str) else [])
