@@ -12,13 +12,15 @@ from typing import Any, ClassVar, cast
 import pytest
 
 from ors import Limits, Server
+from ors.recording import SessionRecorder
 from ors.rollouts import AgentMessage, Failed, Outcome, Scored, ToolMessage, Unscored, UserMessage
+from ors.rollouts.records import RunError
 from ors.types import Blocks, TextBlock
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.mcp_messages import path_of, send
 from tests.support.raw_http import Raw
-from tests.support.recorded import Recorded, recording
+from tests.support.recorded import INFO, Recorded, recording
 from tests.support.waiting import wait_until
 
 
@@ -387,6 +389,13 @@ def test_servers_that_record_into_one_folder_write_a_file_each(folder: Path) -> 
             play(lab.raw)
     assert len(one.records()) == 3
     assert len(list(folder.glob("episodes*.jsonl"))) == 2
+
+
+def test_a_run_that_cannot_be_opened_says_why(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run\.json"):
+        SessionRecorder(folder, INFO)
 
 
 def test_a_session_under_an_id_that_was_used_before_is_an_episode_of_its_own(folder: Path) -> None:

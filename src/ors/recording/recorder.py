@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -103,9 +102,12 @@ class SessionRecorder:
 def _part(folder: Path, info: RunInfo) -> RunWriter:
     """Opens the first part of a run that no other process writes."""
     for number in range(MOST_WRITERS):
-        with suppress(RunError):
+        try:
             return RunWriter.create(folder, info, part=str(number) if number else "", append=True)
-    raise RunError(f"{folder} is written by {MOST_WRITERS} processes already")
+        except RunError:
+            if number == MOST_WRITERS - 1:
+                raise
+    raise AssertionError("there is at least one part")
 
 
 class WriteQueue:

@@ -48,6 +48,16 @@ def test_what_is_in_strings_does_not_count(value: Any, escaped: bool, most: int,
     assert found > most or found >= weight(value)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"[]," * 10_000, b'"a":1,' * 10_000, b" " * 2_000_000, b'"' + b"x" * 2_000_000 + b'"'],
+    ids=["lists", "keys", "long", "one long string"],
+)
+def test_what_has_many_values_or_would_need_a_long_look_is_not_light(body: bytes) -> None:
+    assert not is_light(body)
+    assert is_light(body[:1000])
+
+
 def test_an_exact_count_is_made_where_strings_hold_the_rest() -> None:
     text = json.dumps({"a": json.dumps([{"b": [1, 2, '"\\']}] * 100_000)}).encode()
     assert text.count(b",") > 100_000

@@ -125,6 +125,11 @@ def test_private_fields_may_be_said_by_a_method(asynchronous: bool) -> None:
         assert Raw(url).post("/saying/task", {"split": "train", "index": 1}).json()["task"] == {"n": 1}
 
 
+def test_private_fields_may_be_any_iterable_of_names() -> None:
+    with serving(Server([type("Saying", (Lab,), {"private_fields": iter(["split"])})])) as url:
+        assert Raw(url).post("/saying/task", {"split": "train", "index": 1}).json()["task"] == {"n": 1}
+
+
 def test_a_wrong_key_is_a_reason_for_clients(keyed: Raw) -> None:
     with ORS(keyed.url, "wrong") as client, pytest.raises(AuthenticationError) as caught:
         client.list_environments()

@@ -117,9 +117,10 @@ def listed_names(cls: type[Environment], attribute: str) -> list[str]:
     """Names that an attribute lists; it may be a class method, which may be async."""
     given: Any = getattr(cls, attribute)
     names = _awaited(given()) if callable(given) else given
-    if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+    listed = [] if isinstance(names, str) else list(names)
+    if isinstance(names, str) or not all(isinstance(name, str) and name for name in listed):
         raise InvalidEnvironment(f"{cls.__name__}.{attribute} is a list of names")
-    return list(names)
+    return listed
 
 
 def checked_name(cls: type[Environment]) -> str:

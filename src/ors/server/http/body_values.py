@@ -14,6 +14,8 @@ VALUE_BYTES = 64
 """Memory of a value once it is parsed, roughly."""
 LIGHT_VALUES = 2**15
 """A body of so many values is parsed on the event loop, in a few milliseconds."""
+LIGHT_BYTES = 2**20
+"""A longer body is not even looked at there."""
 
 _BEGINNING, _SLICE = 4 * 2**20, 64 * 1024
 _REST = bytes(set(range(256)) - set(b'",:[{'))
@@ -44,8 +46,8 @@ def _no_json() -> BadRequest:
 
 
 def is_light(body: bytes) -> bool:
-    """Whether a body has few values, even if those in its strings count. Takes milliseconds at most."""
-    return _counted(body, 0, len(body)) <= LIGHT_VALUES
+    """Whether a body is short and has few values, even if those in its strings count. Takes a millisecond."""
+    return len(body) <= LIGHT_BYTES and _counted(body, 0, len(body)) <= LIGHT_VALUES
 
 
 def values(body: bytes) -> int:
