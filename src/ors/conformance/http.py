@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ors.conformance.requirements import ServerUnreachable, Violation
 
 _LINE = re.compile(rb"([^\r\n]*)(?:\r\n|\r|\n)")
 _BOM = b"\xef\xbb\xbf"
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] [1-5]\d\d [^\r\n]*(\r\n|\Z)")
 _MAX_HEAD = 64 * 1024
 
 
@@ -83,7 +84,7 @@ class RawConnection:
             if not await self._more():
                 raise Violation("the connection ended within the headers", bytes(self._received))
         raw = bytes(self._received.partition(b"\r\n\r\n")[0])
-        if not self._parser.get_http_version().startswith("1."):
+        if not _STATUS_LINE.match(raw):
             raise Violation("the status line is not HTTP/1.1", raw)
         return Head(self._parser.get_status_code(), self._headers, raw)
 
@@ -108,7 +109,7 @@ class RawConnection:
             self._received += data
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
+        except (HttpParserError, HttpParserUpgrade) as error:
             raise Violation(f"the answer is not HTTP/1.1: {error}", bytes(self._received) + data) from None
         return bool(data)
 

@@ -46,7 +46,9 @@ class ServerUnderTest:
         listed = answer.json_or_none()
         if listed is None and health.json_or_none() is None:
             raise Violation("neither /health nor /list_environments is JSON", answer.seen)
-        self.environments = [name for name in listed or () if isinstance(name, str)]
+        if not isinstance(listed, list):
+            return
+        self.environments = [name for name in listed if isinstance(name, str)]
         for name in self.environments:
             if name.lower() in PROBES:
                 await self._recognise(name)

@@ -143,7 +143,8 @@ class Sandbox:
         if ended.cancelled() or ended.exception() is not None:
             return
         status, limit = ended.result()
-        if limit in COUNTED:  # the word comes from inside
+        # The word comes from inside, unless the whole sandbox has ended: then that was counted already.
+        if limit in COUNTED and self._channel.fate is None:
             self.observer.killed(limit)
         elif not limit and status in (-9, 137) and self._kernel_kills():
             process.limit = "memory"

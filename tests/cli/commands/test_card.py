@@ -71,19 +71,31 @@ def test_every_lie_is_one_line(readme: Path) -> None:
     assert done.out.splitlines() == [
         f"README.md: {lie}"
         for lie in (
-            "not true: Has many books.",
+            "not true: Has many books. And boxes.",
             "not true: | train | 300 |",
             "not true: | burn | Burn it. |",
             "not true: | total | 0 to 1 |",
             "not true: It has 5,000 tasks.",
             "not true: ### Wants",
-            "missing: Has books.",
+            "missing: Has books. And boxes.",
             "missing: | train | 3 |",
             "missing: | climb | Climb up. (some tasks) |",
             "missing: ### Needs",
         )
     ]
     assert readme.read_text() == text
+
+
+def test_a_row_counts_where_it_stands_and_prose_however_it_is_wrapped(readme: Path) -> None:
+    text, row = readme.read_text(), "| find | Find a book. |\n"
+    assert row in text
+    readme.write_text(text.replace("And boxes.", "And\nboxes.", 1))
+    assert card(readme, "--check").code == 0
+    readme.write_text(text.replace(row, "").replace("| train | 3 |\n", "| train | 3 |\n" + row))
+    assert card(readme, "--check").out.splitlines() == [
+        "README.md: not true: | find | Find a book. |",
+        "README.md: missing: | find | Find a book. |",
+    ]
 
 
 def test_a_server_has_a_card_for_each_environment(tmp_path: Path) -> None:

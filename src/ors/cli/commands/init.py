@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -129,6 +130,7 @@ def local_origin() -> str | None:
 
 
 BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"
+TASKS = "### Tasks"
 PACKAGE = "Package"
 UNKNOWN = "?"
 """What the card says of a split whose tasks cannot be counted."""
@@ -230,12 +232,34 @@ def _lies(card: str, told: Mapping[str, Any]) -> list[str]:
     if told["version"] is None:  # it is not installed here, so nobody knows of its package
         card = card.partition(f"### {PACKAGE}")[0]
     said, true = _lines(card), _lines(_card(told))
-    unknown = tuple(line.removesuffix(f"{UNKNOWN} |") for line in true if line.endswith(f"| {UNKNOWN} |"))
-    lies = [f"not true: {line}" for line in said if line not in true and not line.startswith(unknown)]
-    return lies + [f"missing: {line}" for line in true if line not in said and not line.startswith(unknown)]
+    return [
+        *(f"not true: {line}" for line in _told(said - true, true)),
+        *(f"missing: {line}" for line in _told(true - said, said)),
+    ]
 
 
-def _lines(card: str) -> list[str]:
-    """The lines of a card that say something, with single spaces: formatters align tables."""
-    lines = [" ".join(line.split()) for line in card.splitlines()]
-    return [line for line in lines if line.strip("|-: ") and not line.startswith("<!--")]
+def _told(lines: Counter[tuple[str, str]], others: Counter[tuple[str, str]]) -> Iterator[str]:
+    """Lines without those of a section that the others lack, whose title says it all, and unknown counts."""
+    titles = {title for title, _ in others}
+    unknown = [
+        each.removesuffix(f"{UNKNOWN} |") for _, each in lines | others if each.endswith(f"| {UNKNOWN} |")
+    ]
+    for title, line in lines.elements():
+        uncounted = title == TASKS and line.startswith(tuple(unknown))
+        if (title in titles or title == line) and not uncounted:
+            yield line
+
+
+def _lines(card: str) -> Counter[tuple[str, str]]:
+    """The lines of a card that say something, with the titles above them; first its prose, in one line.
+
+    Spaces are single and paragraphs joined, since formatters align tables and wrap text.
+    """
+    title, prose, rows = "", "", Counter[tuple[str, str]]()
+    for line in (" ".join(line.split()) for line in card.splitlines() if not line.startswith("<!--")):
+        title = line if line.startswith("### ") else title
+        if not title:
+            prose = f"{prose} {line}".strip()
+        elif line.strip("|-: "):
+            rows[title, line] += 1
+    return Counter({("", prose): 1}) + rows

@@ -29,7 +29,7 @@ from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0
 """How long the last answers may take when everything ends: agents kill what does not."""
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPING = ("SIGINT", "SIGTERM", "SIGHUP")
 """Agents end a server by any of these, and do not close its standard input."""
 LONG = ("messages", "tools", "task")
 """Keys of a record that the line on standard error leaves out."""
@@ -103,9 +103,10 @@ class _Host:
     async def run(self) -> EpisodeRecord:
         """Plays while the client is served; returns the record, which is written by then."""
         playing = asyncio.ensure_future(self._play())
-        for number in STOPPING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                asyncio.get_running_loop().add_signal_handler(number, self._over.set)
+        for number in (getattr(signal, name, None) for name in STOPPING):
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                with suppress(NotImplementedError):  # Windows
+                    asyncio.get_running_loop().add_signal_handler(number, self._over.set)
         async with self._pipes() if self._agent is None else self._listening(self._agent):
             await self._over.wait()
             # At once: agents kill what does not end. A call that runs does not count.
@@ -129,7 +130,9 @@ class _Host:
         value = record_json(record)
         if self._outcome is not None:
             try:
-                self._outcome.write_text(json.dumps(value) + "\n", encoding="utf-8")
+                beside = self._outcome.with_name(f".{self._outcome.name}-{os.getpid()}")
+                beside.write_text(json.dumps(value) + "\n", encoding="utf-8")
+                os.replace(beside, self._outcome)  # an agent may kill us in the middle
                 return record
             except OSError as failed:
                 click.echo(f"Error: {failed.strerror}: {shown_path(self._outcome)}", err=True)

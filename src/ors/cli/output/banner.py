@@ -2,8 +2,10 @@
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any, TextIO
 
 import click
@@ -13,8 +15,10 @@ from ors.cli.output.printing import number, print_table
 from ors.client import ORS, Environment, Options
 from ors.errors import ORSError, TransportError
 
-HASTE = Options(retries=0, request_seconds=2)
-"""Counting tasks may mean listing them all; a count that takes longer is shown as "?"."""
+COUNTING_SECONDS = 2.0
+"""Counting tasks may mean listing them all, so all counts together take no longer; late ones are "?"."""
+PATIENCE = Options(retries=0, request_seconds=10)
+HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
 OPEN = (
     "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
     "and run the tools."
@@ -37,21 +41,24 @@ class Offered:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def offered(client: ORS) -> list[Offered]:
-    return [_offered(client.environment(name)) for name in client.list_environments()]
+def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> list[Offered]:
+    """Lists the environments of a server. `counter` counts their tasks, for at most so many seconds."""
+    counter, names = counter or client, client.list_environments()
+    until = time.monotonic() + seconds
+    return [_offered(client.environment(name), counter.environment(name), until) for name in names]
 
 
-def _offered(env: Environment) -> Offered:
+def _offered(env: Environment, counting: Environment, until: float) -> Offered:
     terminal, tools = env.terminal_tool(), [spec.name for spec in env.list_tools()]
     splits: dict[str, int | None] = {}
     problem = None
-    late = False
     for split in env.list_splits():
         splits[split] = None
         try:
-            splits[split] = None if late else env.num_tasks(split)
+            if time.monotonic() < until:
+                splits[split] = counting.num_tasks(split)
         except TransportError:
-            late = True
+            pass  # it took too long
         except ORSError as error:
             problem = problem or f"{split}: {clean(' '.join(str(error).split()))}"
     return Offered(env.name, splits, tools, terminal.name if terminal else None, problem)
@@ -95,8 +102,11 @@ class Banner:
             if not self.as_json:
                 self._print_addresses(urls, local)
             try:
-                with ORS(local, self.key, options=HASTE) as client:
-                    found = offered(client)
+                with (
+                    ORS(local, self.key, options=PATIENCE) as client,
+                    ORS(local, self.key, options=HASTE) as counter,
+                ):
+                    found = offered(client, counter, COUNTING_SECONDS)
             except ORSError:
                 # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
                 found = [Offered(name) for name in names]

@@ -162,7 +162,7 @@ class Pager {
     const asked = ++this.#asked;
     this.controls.hidden = false;
     this.#searched.textContent = "";
-    this.page = Math.max(0, Math.min(page, this.pages - 1));
+    this.page = Math.max(0, Math.min(page || 0, this.pages - 1));
     this.number.value = String(this.page + 1);
     const start = this.page * PAGE;
     const stop = Math.min(start + PAGE, this.total ?? Infinity);
