@@ -162,7 +162,8 @@ def replay_command(
 
     Prints the tools, prompts, results and rewards that differ from the record; then the exit code is 1.
     Without URL|TARGET, the one that the run was recorded with is used. Episodes that failed because of
-    the infrastructure are not played. One that does not end in time counts as different, and the others go on.
+    the infrastructure are not played. One that does not end in time counts as different, and the others go
+    on.
     """
     player = _Player(dict(secret), {kind for name in ignore for kind in KINDS[name]}, max_seconds)
     with wrong_usage(RunError), ExitStack() as stack:

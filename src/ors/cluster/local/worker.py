@@ -43,6 +43,7 @@ class Worker(Part):
         self._channel = Channel(self._control)
         self._lines = JSONLines()
         self._adopted: dict[int, Acceptor | asyncio.Server] = {}
+        self._retires = False
         self._retired: float | None = None  # since when
         self._server = LinkedServer(
             server,
@@ -111,10 +112,15 @@ class Worker(Part):
         own = f"{self._config.slot}-{self._config.incarnation}."
         self._server.peers.update(address for address in update.addresses if own not in address)
         self._adopt(set(update.empty_slots) - {self._config.slot} if not update.retire else set())
-        if update.retire and not self._app.sessions.retiring:
-            self._app.retire()
-            self._retired = asyncio.get_running_loop().time()
-            self._server.servers[0].close()  # its successor accepts new clients
+        if update.retire and not self._retires:
+            self._retires = True
+            self._server.clients.context.start_task(self._retire())
+
+    async def _retire(self) -> None:
+        await self._server.peers.settle(SUCCESSOR_SECONDS)  # so that new sessions go to the successor at once
+        self._app.retire()
+        self._retired = asyncio.get_running_loop().time()
+        self._server.servers[0].close()  # its successor accepts new clients
 
     def _adopt(self, slots: set[int]) -> None:
         for slot in self._adopted.keys() - slots:
