@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ors.limits import Limits
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
 from tests.support.ray_cluster import clustered, until
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from ors.cluster.ray.actors import Host
@@ -74,6 +76,24 @@ def new_session(raw: Raw) -> str:
     sid = str(raw.post("/create_session").json()["sid"])
     assert raw.post("/create", {"env_name": "lab", "task_spec": {}}, sid=sid).status == 200
     return sid
+
+
+def test_a_server_that_fails_after_its_start_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'ors-kit[ray]'")
+    from ors.cluster.ray.actors import _started
+
+    up, over = threading.Event(), threading.Event()
+
+    def run() -> None:
+        up.set()
+        assert over.wait(20)
+        raise OSError("the disk is full")
+
+    running = _started(run, up)
+    over.set()
+    with pytest.raises(OSError, match="the disk is full"):
+        running.result(20)
+    wait_until(lambda: "the disk is full" in caplog.text)
 
 
 def test_a_host_and_a_router_meet_through_the_directory(directory: Any, rows: Rows) -> None:

@@ -318,24 +318,14 @@ def _serve_on_ray(
     for module in {cls.__module__ for cls in classes}:
         # A TARGET may be a file that the hosts do not have, so the code is sent with the classes.
         ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-    least, most = on_ray.hosts
     try:
         deployment = deploy(
             classes,
-            hosts=least,
-            min_hosts=least,
-            max_hosts=most,
-            sessions_per_host=on_ray.sessions_per_host,
-            routers=on_ray.routers,
-            num_cpus=on_ray.num_cpus,
-            num_gpus=on_ray.num_gpus,
-            resources=dict(on_ray.resource),
-            runtime_env=on_ray.runtime_env,
-            namespace=on_ray.ray_namespace,
             host=serving.host,
             port=serving.port,
             insecure=serving.access.insecure,
             drain_seconds=serving.workers.drain_seconds,
+            **on_ray.options(),
             **options,
         )
     except NamespaceInUse:

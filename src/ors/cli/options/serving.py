@@ -245,6 +245,22 @@ class OnRay:
         "Ray runtime environment of the hosts: JSON or @file.", type=JSON
     )
 
+    def options(self) -> dict[str, Any]:
+        """What `deploy` is told of Ray."""
+        least, most = self.hosts
+        return {
+            "hosts": least,
+            "min_hosts": least,
+            "max_hosts": most,
+            "sessions_per_host": self.sessions_per_host,
+            "routers": self.routers,
+            "num_cpus": self.num_cpus,
+            "num_gpus": self.num_gpus,
+            "resources": dict(self.resource),
+            "runtime_env": self.runtime_env,
+            "namespace": self.ray_namespace,
+        }
+
 
 class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """A number of 0 or more, or "none" if the limit can be switched off."""

@@ -135,7 +135,14 @@ def _started(run: Callable[[], None], up: threading.Event) -> Future[None]:
         if running.done():
             running.result()
             raise RuntimeError("The server ended during startup")
+    running.add_done_callback(_log_failure)
     return running
+
+
+def _log_failure(ended: Future[None]) -> None:
+    error = ended.exception()
+    if error is not None:
+        log.error("The server has failed", exc_info=error)
 
 
 class _Heartbeat:
