@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
@@ -182,6 +182,11 @@ class _Links(Part):
 
     async def stop(self) -> None:
         await self._peers.close()
+
+    def descriptors(self) -> Iterator[int]:
+        yield from self._peers.descriptors()
+        if self._handover is not None:
+            yield self._handover.fileno()
 
 
 log = logging.getLogger("ors.cluster")

@@ -2,6 +2,7 @@
 
 import http.client
 import logging
+import os
 import re
 import select
 import selectors
@@ -116,6 +117,16 @@ def test_one_connection_too_many_is_told_so_and_health_is_told_all_the_same(
         assert int(counted[1]) >= 3
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "at most 3 connections" in caplog.text
+
+
+def test_health_is_told_however_many_files_tools_have_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ors.server.connections.clients._most_files", lambda: 64)
+    with ExitStack() as tools, serving(Server([Lab])) as url:
+        for _ in range(64):
+            tools.enter_context(open(os.devnull, "rb"))
+        raw = Raw(url)
+        assert raw.get("/list_environments").status == 503
+        assert raw.get("/health").status == 200
 
 
 @pytest.fixture

@@ -182,8 +182,9 @@ async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_cl
 
 ENDING = textwrap.dedent(
     """
-    import resource, threading
+    import atexit, resource, threading
     from ors.server.process.system import Deadline
+    atexit.register(threading.Event().wait)
     deadline = Deadline(1.0)
     threading.stack_size(256 * 2**20)
     resource.setrlimit(resource.RLIMIT_AS, (100 * 2**20, resource.RLIM_INFINITY))

@@ -48,6 +48,9 @@ class HandoverClient:
             return False
         return True
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()
 
@@ -95,6 +98,9 @@ class HandoverServer:
         _, rights, received, _ = self._socket.recvmsg(1, space, _CLOEXEC | flags)
         data = b"".join(each[: len(each) // _FD_BYTES * _FD_BYTES] for _, _, each in rights)
         return [number for (number,) in struct.iter_unpack("i", data)], not received & socket.MSG_CTRUNC
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Closes the socket. A client whose connection was on the way has to connect again."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ors.cluster.link.handover import MAX_CONNECTIONS
 from ors.cluster.local.messages import Channel, JSONLines, WorkerConfig, WorkerReport, WorkerUpdate
@@ -80,6 +80,9 @@ class Worker(Part):
 
     async def drain(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control)
+
+    def descriptors(self) -> Iterator[int]:
+        yield from self._config.descriptors
 
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""

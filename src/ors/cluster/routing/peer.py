@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import socket
 import ssl
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -11,6 +13,7 @@ from ors._protocol import id_prefix
 from ors._protocol.frames import Hello
 from ors.cluster.link.client import LinkClient
 from ors.cluster.link.handover import HandoverClient
+from ors.server.episodes.threads import NoThread
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -116,7 +119,7 @@ class Peer:
             self._closed.clear()
             try:
                 made = await self._connect()
-            except (OSError, TimeoutError, ValueError) as error:  # ValueError: the host name is malformed
+            except (OSError, TimeoutError, ValueError, NoThread) as error:  # ValueError: a malformed name
                 self._missed()
                 self._check_dead(isinstance(error, ConnectionRefusedError | FileNotFoundError))
             else:
@@ -142,18 +145,36 @@ class Peer:
             self._peers.ended(self)
 
     async def _connect(self) -> LinkClient:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            if self.address.startswith(UNIX):
-                made = self._made = LinkClient(self, "localhost", self._api_key, handover=self)
+        if self.address.startswith(UNIX):
+            made = self._made = LinkClient(self, "localhost", self._api_key, handover=self)
+            async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
-                return made
-            url = urlsplit(self.address)
-            host = url.netloc.rpartition("@")[2]
-            made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
-            tls = ssl.create_default_context() if url.scheme == "https" else None
-            port = url.port or (443 if tls else 80)
-            await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
             return made
+        url = urlsplit(self.address)
+        host = url.netloc.rpartition("@")[2]
+        made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
+        port = url.port or (443 if url.scheme == "https" else 80)
+        # In a thread of its own: uvloop has four for all names, so those that take long to look up would
+        # delay the servers that are up.
+        lookup = self._peers.threads.run(socket.getaddrinfo, url.hostname or "", port, 0, socket.SOCK_STREAM)
+        addresses = [address[0] for *_, address in await lookup]
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await self._reach(made, addresses, port, url.hostname if url.scheme == "https" else None)
+        return made
+
+    async def _reach(self, made: LinkClient, addresses: list[str], port: int, tls_name: str | None) -> None:
+        tls = None if tls_name is None else ssl.create_default_context()
+        failure = OSError(f"{self.address} has no address")
+        for address in addresses:
+            try:
+                await self._loop.create_connection(
+                    lambda: made, address, port, ssl=tls, server_hostname=tls_name
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return
+        raise failure
 
     async def _watch(self, link: LinkClient) -> None:
         """Waits until the link is closed; cuts it when the other machine is silent."""
@@ -174,6 +195,12 @@ class Peer:
     def give(self, *connections: int) -> bool:
         """Hands clients' connections over to it; False if it takes none now."""
         return self.accepts_sessions and self._handover is not None and self._handover.give(*connections)
+
+    def descriptors(self) -> Iterator[int]:
+        if self._handover is not None:
+            yield self._handover.fileno()
+        if self._made is not None and (number := self._made.fileno()) is not None:
+            yield number
 
     async def close(self) -> None:
         """Closes the link for good; its sessions count as lost."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ors._protocol import id_prefix
 from ors.cluster.routing.peer import Peer
+from ors.server.episodes.threads import Threads
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -40,6 +41,7 @@ class Peers:
         """What is served: by this server, or else by most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
+        self.threads = Threads()
         # Set by the router:
         self.reroute: Callable[[Request], Outcome]
         """Answers a request that a server refused because it is about to end."""
@@ -160,6 +162,10 @@ class Peers:
                 while not self._settled:
                     self._changed.clear()
                     await self._changed.wait()
+
+    def descriptors(self) -> Iterator[int]:
+        for peer in list(self._by_address.values()):
+            yield from peer.descriptors()
 
     async def close(self) -> None:
         for peer in list(self._by_address.values()):

@@ -56,10 +56,10 @@ class ConnectionLimit:
         self._files = math.inf if files is None else files - _reserve(files)
         self._refused_at = -math.inf  # the last refusal
 
-    def has_room(self, connections: int, descriptor: int, over: int = 0) -> bool:
-        """Whether one more connection, with that file descriptor, is within the limits, or `over` above."""
+    def has_room(self, connections: int, descriptor: int) -> bool:
+        """Whether one more connection, with that file descriptor, is within the limits."""
         # The system gives the lowest free number: it tells how many files are open.
-        return connections < self._connections + over and descriptor < self._files + over
+        return connections < self._connections and descriptor < self._files
 
     def log_refusals(self) -> None:
         """Logs that connections are refused, once for many."""
@@ -107,6 +107,7 @@ class Clients:
         self.overflow = ConnectionContext(HealthOnly(app), LAST_READ_SECONDS)
         """For the few connections over the limit: one request each, and that soon."""
         self.overflow.leaving = True
+        self._over: Open = set()  # the open ones of them
         self.limit = ConnectionLimit(CONNECTIONS, _most_files())
         self.opening = 0
         """Connections that are accepted and not yet open, such as those in a TLS handshake."""
@@ -138,11 +139,13 @@ class Clients:
 
     def context_for(self, descriptor: int) -> ConnectionContext | None:
         """What a new connection with that file descriptor gets; None if there are too many."""
-        count = len(self.open) + self.opening
-        if self.limit.has_room(count, descriptor):
+        if self.limit.has_room(len(self.open) + self.opening, descriptor):
             return self.context
         self.limit.log_refusals()
-        return self.overflow if self.limit.has_room(count, descriptor, MAX_OVERFLOW) else None
+        return self.overflow if len(self._over) + self.opening < MAX_OVERFLOW else None
+
+    def connection(self, context: ConnectionContext) -> Connection:
+        return Connection(context, self._over if context is self.overflow else self.open)
 
     def refusal(self) -> bytes:
         """The bytes for a client that gets no connection."""
@@ -161,7 +164,7 @@ class Clients:
     def sweep(self, now: float) -> None:
         """Closes idle connections, and sets the date of answers. Called once a second."""
         self._date()
-        for connection in list(self.open):
+        for connection in [*self.open, *self._over]:
             connection.sweep(now)
 
     def _date(self) -> None:
@@ -178,12 +181,12 @@ class Clients:
         """Accepts no more clients, and closes each connection when its current answer is written."""
         for server in self.servers:
             server.close()
-        for connection in list(self.open):
+        for connection in [*self.open, *self._over]:
             connection.shutdown()
         try:
             async with asyncio.timeout(LAST_WRITES_SECONDS):
                 # Polls: there is no event for it.
-                while (self.open or self._app.tasks) and not is_forced():  # noqa: ASYNC110
+                while (self.open or self._over or self._app.tasks) and not is_forced():  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             for task in self._app.tasks:
@@ -192,6 +195,13 @@ class Clients:
     def listening(self) -> Iterator[int]:
         for server in self.servers:
             yield from (each.fileno() for each in server.sockets)
+
+    def descriptors(self) -> Iterator[int]:
+        yield from self.listening()
+        for connection in [*self.open, *self._over]:
+            number = connection.fileno()
+            if number is not None:
+                yield number
 
 
 class Acceptor:
@@ -243,7 +253,7 @@ class Acceptor:
     async def _opened(self, client: socket.socket, context: ConnectionContext) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Connection(context, self._clients.open),
+                lambda: self._clients.connection(context),
                 client,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else REQUEST_SECONDS,

@@ -83,6 +83,10 @@ class Part:
     async def stop(self) -> None:
         """Ends; all clients are gone. Skipped at a second signal."""
 
+    def descriptors(self) -> Iterator[int]:
+        """Yields the file descriptors of its sockets: a forked child of a tool must not keep them open."""
+        return iter(())
+
 
 class _Interrupted(Exception):
     """A signal came before the server had started."""
@@ -303,8 +307,10 @@ class Runner:
         leave_threads(self._app.limits.grace_seconds)
 
     def in_child(self) -> None:
-        """Lets a forked child keep neither the port nor the signal handlers of the server."""
-        self._free_port()
+        """Lets a forked child keep no socket and no signal handler of the server."""
+        disown(self.clients.descriptors())
+        for part in self.parts:
+            disown(part.descriptors())
         disown_signals(self.handle_exit)
 
     def _free_port(self) -> None:

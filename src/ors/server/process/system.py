@@ -183,8 +183,8 @@ class Deadline:
 
 def leave() -> None:
     """Ends the process now, with exit code 0, without waiting for threads."""
-    _bound_last_acts()
-    atexit._run_exitfuncs()
+    if _bound_last_acts():
+        atexit._run_exitfuncs()
     os._exit(0)
 
 
@@ -201,8 +201,8 @@ def leave_threads(seconds: float) -> None:
     _bound_last_acts()
 
 
-def _bound_last_acts() -> None:
-    """Ends the process soon, even if functions registered with atexit hang."""
+def _bound_last_acts() -> bool:
+    """Ends the process soon, even if functions registered with atexit hang; False if it cannot."""
     last = threading.Timer(LAST_ACTS_SECONDS, os._exit, (0,))
     last.name = "ors-last-timer"
     last.daemon = True
@@ -210,6 +210,8 @@ def _bound_last_acts() -> None:
         last.start()
     except RuntimeError as error:  # too many threads
         log.error("ending without %s: %s", last.name, error)
+        return False
+    return True
 
 
 def _others() -> list[tuple[threading.Thread, FrameType]]:
