@@ -1,6 +1,7 @@
 """Streams, written to a sink that records what it is told."""
 
 import asyncio
+import inspect
 from collections.abc import Coroutine
 from typing import Any
 
@@ -286,6 +287,18 @@ async def test_a_reader_that_leaves_ends_only_what_waits_in_line(waiting: bool) 
     assert sink.told == []
     assert task.cancelled() is waiting
     assert made.told == ([] if waiting else ["leave"])
+
+
+async def test_a_reader_that_leaves_what_waits_in_line_at_once_ends_it_before_it_runs() -> None:
+    coming = outcome(Begun())
+    stream, request, tasks = later(coming)
+    request.waiting = True
+    stream.begin(Recording())
+    [task] = tasks
+    stream.leave()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert inspect.getcoroutinestate(coming) == inspect.CORO_CLOSED
 
 
 async def test_a_later_outcome_that_nobody_begins_never_runs() -> None:

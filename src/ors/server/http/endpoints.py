@@ -143,12 +143,12 @@ class Endpoints:
         if not self._sessions.admission.enter(environment.name, request.key):
             if not self._shared.limits.queue:
                 raise self._sessions.admission.full()
+            request.waiting = True  # its client may leave before the first step
             return self._create_when_admitted(creation)
         return self._create_now(creation)
 
     async def _create_when_admitted(self, creation: Creation) -> Answer:
         request, name = creation.request, creation.environment.name
-        request.waiting = True
         await self._sessions.admission.wait(name, request.key)
         request.waiting = False
         if self._shared.draining:

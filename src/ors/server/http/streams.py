@@ -308,6 +308,7 @@ class Later(Stream):
             self._coming.close()
         elif self._request.waiting:
             self._task.cancel()
+            self._task.add_done_callback(lambda task: self._coming.close())  # if it was never begun
 
 
 class HeavyBodies:
