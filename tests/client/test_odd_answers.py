@@ -60,6 +60,7 @@ def switching(more: bytes = b"") -> bytes:
         (switching(OK), ResponseError, "answered 101"),
         (b"HTTP/1.1 101 X\r\nContent-Length: 5\r\n\r\n", ResponseError, "answered 101"),
         (b"HTTP/1.1 000 X\r\nContent-Length: 0\r\n\r\n", ResponseError, "answered 0"),
+        (b"HTTP/1.1 000 X\r\nContent-Length: 5\r\n\r\nhello", ResponseError, "answered 0"),
         (b"HTTP/1.1 304 X\r\n\r\n", ResponseError, "answered 304"),
         (b"HTTP/1.1 308 X\r\nContent-Length: 0\r\n\r\n", ResponseError, "answered 308"),
         (
@@ -255,6 +256,8 @@ def env(client: AsyncORS) -> AsyncEnvironment:
             lambda c: env(c).list_tools(),
             "description",
         ),
+        ("/env/tools", [], lambda c: env(c).terminal_tool(), "not an object"),
+        ("/env/tools", None, lambda c: env(c).terminal_tool(), "not an object"),
         ("/create_session", {"sid": None}, lambda c: env(c).session(Task("env", {})).start(), "sid"),
     ],
 )

@@ -85,6 +85,17 @@ async def test_an_application_that_raises_is_a_broken_connection(begin: bool) ->
     await transport.close()
 
 
+async def test_a_body_without_a_start_is_a_broken_connection() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.body", "body": b"all of it"})
+
+    transport = ASGITransport(app)
+    async with asyncio.timeout(20):
+        with pytest.raises(Broken, match="did not complete its answer"):
+            await transport.send("GET", "/", {}, None)
+    await transport.close()
+
+
 async def test_an_application_that_does_not_start_is_told() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "lifespan.startup.failed", "message": "no database"})

@@ -109,9 +109,9 @@ def tools(answer: Any, *, terminal: bool = False) -> dict[str, list[Any]]:
     return {"tools": found if last is None else [*found, last.as_tool().model_dump()]}
 
 
-def terminal_tool(answer: Mapping[str, Any]) -> TerminalToolSpec | None:
+def terminal_tool(answer: Any) -> TerminalToolSpec | None:
     """The `@terminal` tool of an `answer` that lists tools; None if there is none. Raises ServerFailed."""
-    found = answer.get("terminal_tool")
+    found = object_of(answer).get("terminal_tool")
     if found is None:
         return None
     return TerminalToolSpec(

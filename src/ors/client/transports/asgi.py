@@ -64,7 +64,7 @@ class _Exchange(Incoming):
             # To the client, any exception is what it would be over HTTP: a broken connection.
             self.cause = error
         finally:
-            if not self._complete:
+            if not (self._complete and self.begun.done()):
                 self.lose(f"the application did not complete its answer: {self.cause!r}")
 
     async def _receive(self) -> Message:

@@ -133,7 +133,7 @@ class Incoming:
     def add(self, chunk: bytes = b"", *, last: bool = False) -> None:
         if chunk:
             self._chunks.append(chunk)
-        self._complete = last
+        self._complete = self._complete or last
         if self._more is not None and not self._more.done():
             self._more.set_result(None)
 
