@@ -293,6 +293,17 @@ async def test_a_client_can_be_used_on_one_loop_after_another() -> None:
         assert len(script.requests) == 6
 
 
+async def test_what_ended_with_its_event_loop_is_not_kept() -> None:
+    remote = AsyncORS("http://127.0.0.1:1")._remote("http://127.0.0.1:1")
+
+    async def wait_for_nothing() -> None:
+        remote.wait_at_close(asyncio.get_running_loop().create_future())
+
+    for _ in range(3):
+        await asyncio.to_thread(asyncio.run, wait_for_nothing())
+        assert len(remote._background) == 1
+
+
 def test_environment_names_are_quoted_in_paths() -> None:
     from ors._protocol import TOOLS
 

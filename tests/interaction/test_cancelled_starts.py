@@ -118,6 +118,23 @@ async def test_a_hundred_starts_cancelled_together_leave_no_session(raw: Raw) ->
     assert Counted.begun > 0
 
 
+async def test_a_start_too_long_for_a_link_leaves_no_session_when_it_is_cancelled(raw: Raw) -> None:
+    async with AsyncORS(raw.url, options=Options(cleanup_seconds=20)) as client:
+        environment, task = client.environment("counted"), Task("counted", {"values": [0] * 200_000})
+        await (await environment.session(Task("counted", {})).start()).close()  # makes the link
+        for moment in range(5):
+            start = asyncio.create_task(environment.session(task).start())
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            await asyncio.to_thread(raw.get, "/health")
+            if start.done():
+                await (await start).close()
+            else:
+                await cancelled(start)
+        await (await environment.session(task).start()).close()  # after all those before
+        assert left(raw) == 0
+
+
 async def test_a_start_that_runs_out_of_time_leaves_no_session(raw: Raw) -> None:
     async with AsyncORS(raw.url, options=Options(cleanup_seconds=20)) as client:
         session = client.environment("counted").session(split="slow", index=0)

@@ -307,6 +307,21 @@ async def test_what_no_session_asks_for_is_not_asked_ahead(raw: Raw) -> None:
             assert usual == expected
 
 
+async def test_nothing_is_asked_ahead_over_a_link_that_has_broken(raw: Raw) -> None:
+    async with AsyncORS(raw.url) as client:
+        async with lab(client) as session:
+            await session.get_prompt()
+        session = lab(client)
+        start = asyncio.create_task(session.start())
+        transport = link_of(client)._transport
+        assert transport is not None
+        transport.abort()  # the link breaks right after the first step of start()
+        async with asyncio.timeout(20):
+            await start
+            assert await session.get_prompt()
+            await session.close()
+
+
 async def test_the_end_of_a_session_is_waited_for_only_by_close() -> None:
     class Slow(Lab):
         torn, over = threading.Event(), threading.Event()
@@ -388,6 +403,20 @@ def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
         with ORS(url) as client:
             for sid in sids:
                 client.environment("blocking").attach(sid or "").close()
+
+
+async def test_a_session_that_is_lost_as_its_link_breaks_is_lost_for_its_call(raw: Raw) -> None:
+    async with AsyncORS(raw.url) as client:
+        session = await lab(client, key := uuid.uuid4().hex).start()
+        call = asyncio.create_task(session.call_tool("hold"))
+        await asyncio.to_thread(Lab.gates[f"{key}.held"].wait, 20)
+        transport = link_of(client)._transport
+        assert transport is not None
+        transport.abort()
+        asyncio.get_running_loop().call_soon(session.lose, "the pings failed", "unreachable")
+        with pytest.raises(SessionLost, match="the pings failed"):
+            await asyncio.wait_for(call, 20)
+        Lab.gates[f"{key}.hold"].set()
 
 
 # ── Nobody holds up the others ───────────────────────────────────────────────────────────────────

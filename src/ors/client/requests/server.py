@@ -57,6 +57,7 @@ class RemoteServer:
         """By environment: what sessions ask before their first call."""
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Future[Any]] = set()
+        self._last_loop: asyncio.AbstractEventLoop | None = None
         self.entered: WeakSet[Entered] = WeakSet()
         """Sessions that end with the client at the latest, as Ctrl-C may come where nobody can catch it."""
 
@@ -68,6 +69,11 @@ class RemoteServer:
     def link(self, headers: Mapping[str, str]) -> Link | None:
         """The link over which requests with these headers go, if there is one."""
         return None if self.links is None else self.links.link_up(headers, running_loop())
+
+    def ask_by_link(self, endpoint: Endpoint, headers: Mapping[str, str], body: bytes = b"") -> Answer | None:
+        """Sends a request now, if it goes over a link."""
+        link = self.link(headers)
+        return None if link is None else link.ask(endpoint.method, endpoint.path(), headers, body)
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
         return endpoint.path(_quoted(environment))
@@ -120,7 +126,7 @@ class RemoteServer:
             asked, ahead = ahead, None
             if asked is not None:
                 with suppress(ORSError):
-                    return parsed(await self._complete(await asked.arrived()))
+                    return parsed(await self.complete(await asked.arrived()))
             return parsed(await self.exchange(endpoint.method, path, sent, data))
 
         return await self.retry(seconds).run(attempt)
@@ -136,9 +142,10 @@ class RemoteServer:
         Raises:
             NotSent, Broken: there is none. Unavailable: it is "not now". ResponseError: the server refused.
         """
-        return await self._complete(await self.send(method, path, headers, body))
+        return await self.complete(await self.send(method, path, headers, body))
 
-    async def _complete(self, response: Response) -> bytes:
+    async def complete(self, response: Response) -> bytes:
+        """Reads the body of an answer. Raises as `exchange`."""
         data = await read_body(response, self.options.answer_bytes)
         if not 200 <= response.status < 300:
             raise failure(response.status, response.headers, data)
@@ -157,6 +164,11 @@ class RemoteServer:
 
     def wait_at_close(self, ending: asyncio.Future[Any]) -> None:
         """Makes closing the client wait for something, for a while."""
+        loop = ending.get_loop()
+        if loop is not self._last_loop:
+            self._last_loop = loop
+            # What is pending in a loop that has ended never ends.
+            self._background -= {each for each in self._background if each.get_loop().is_closed()}
         self._background.add(ending)
         ending.add_done_callback(self._background.discard)
 

@@ -125,6 +125,8 @@ class PendingCall(Interruptible):
             super().interrupt(error)
         elif not self._answer.begun.done():
             self._answer.begun.set_exception(error)
+        elif not isinstance(error, TransportError):
+            self.loop.call_soon(self.interrupt, error)  # when the call has woken, unless it is over then
 
     async def _streamed(self, response: Response) -> str:
         if response.status != 200:

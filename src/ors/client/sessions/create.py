@@ -146,13 +146,14 @@ class _Creation:
         )
 
     async def _try(self, data: bytes) -> None:
-        asked = self.remote.exchange(CREATE.method, CREATE.path(), self._headers, data)
+        answer = self.remote.ask_by_link(CREATE, self._headers, data)
         self.maybe_created = True
         try:
-            if self.remote.link(self._headers) is not None:
-                await asked  # over a link, no deletion overtakes it
+            if answer is not None:
+                await self.remote.complete(await answer.arrived())  # over a link, no deletion overtakes it
             else:
                 # A task of its own: if the caller is cancelled, `undo` still needs the answer.
+                asked = self.remote.exchange(CREATE.method, CREATE.path(), self._headers, data)
                 self._attempt = asyncio.create_task(asked)
                 await asyncio.shield(self._attempt)
         except TransportError as error:
@@ -193,8 +194,7 @@ async def delete(remote: RemoteServer, headers: Mapping[str, str], seconds: floa
 
 def delete_later(remote: RemoteServer, headers: Mapping[str, str]) -> None:
     """Deletes the session in `headers`, and does not wait for it."""
-    link = remote.link(headers)
-    answer = None if link is None else link.ask(DELETE.method, DELETE.path(), headers, b"")
+    answer = remote.ask_by_link(DELETE, headers)
     if answer is None:
         remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
         return

@@ -162,7 +162,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> "Answer | None":
-        """Sends a request, if it fits into a frame and its session is reached over this link."""
+        """Sends a request, if the link is up, a frame holds it, and its session is reached over this link."""
         if not self._fits(headers.get(SESSION_ID, self._prefix), body):
             return None
         path, _, query = target.partition("?")
@@ -188,7 +188,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
 
     def _fits(self, sid: str, body: bytes) -> bool:
         # A proxy may lead links and requests to different servers.
-        return sid.startswith(self._prefix) and len(body) < frames.LONGEST_OF_CLIENT
+        return self.is_up and sid.startswith(self._prefix) and len(body) < frames.LONGEST_OF_CLIENT
 
     def _sent(self, number: int, frame: bytes) -> "Answer | None":
         if len(frame) > frames.LONGEST_OF_CLIENT:
