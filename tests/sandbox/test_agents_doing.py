@@ -44,7 +44,8 @@ async def real() -> AsyncIterator[Sandbox]:
 )
 async def test_a_sandbox_that_programs_kill_by_its_memory_has_hit_a_limit() -> None:
     async with await open_box(SMALL) as box:
-        process = await box.spawn(["python3", "-c", f"input()\n{FULL}"])
+        process = await box.spawn(["python3", "-c", f"print(flush=True)\ninput()\n{FULL}"])
+        await process.read()  # it runs, so the agent has its own score again
         agent = Path(f"/proc/{family(box.cell.pid)[1]}/oom_score_adj")
         agent.write_text("1000")  # the kernel kills the agent, and not one of the programs
         await process.write(b"\n")
