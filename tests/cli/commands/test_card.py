@@ -91,6 +91,8 @@ def test_a_row_counts_where_it_stands_and_prose_however_it_is_wrapped(readme: Pa
     assert row in text
     readme.write_text(text.replace("And boxes.", "And\nboxes.", 1))
     assert card(readme, "--check").code == 0
+    readme.write_text(text.replace("| train | 3 |", "| train | ? |"))
+    assert "README.md: missing: | train | 3 |" in card(readme, "--check").out.splitlines()
     readme.write_text(text.replace(row, "").replace("| train | 3 |\n", "| train | 3 |\n" + row))
     assert card(readme, "--check").out.splitlines() == [
         "README.md: not true: | find | Find a book. |",

@@ -232,21 +232,23 @@ def _lies(card: str, told: Mapping[str, Any]) -> list[str]:
     if told["version"] is None:  # it is not installed here, so nobody knows of its package
         card = card.partition(f"### {PACKAGE}")[0]
     said, true = _lines(card), _lines(_card(told))
+    uncounted = tuple(
+        line.removesuffix(f"{UNKNOWN} |") for _, line in true if line.endswith(f"| {UNKNOWN} |")
+    )
     return [
-        *(f"not true: {line}" for line in _told(said - true, true)),
-        *(f"missing: {line}" for line in _told(true - said, said)),
+        *(f"not true: {line}" for line in _told(said - true, true, uncounted)),
+        *(f"missing: {line}" for line in _told(true - said, said, uncounted)),
     ]
 
 
-def _told(lines: Counter[tuple[str, str]], others: Counter[tuple[str, str]]) -> Iterator[str]:
+def _told(
+    lines: Counter[tuple[str, str]], others: Counter[tuple[str, str]], uncounted: tuple[str, ...]
+) -> Iterator[str]:
     """Lines without those of a section that the others lack, whose title says it all, and unknown counts."""
     titles = {title for title, _ in others}
-    unknown = [
-        each.removesuffix(f"{UNKNOWN} |") for _, each in lines | others if each.endswith(f"| {UNKNOWN} |")
-    ]
     for title, line in lines.elements():
-        uncounted = title == TASKS and line.startswith(tuple(unknown))
-        if (title in titles or title == line) and not uncounted:
+        known = title != TASKS or not line.startswith(uncounted)
+        if known and (title in titles or title == line):
             yield line
 
 
