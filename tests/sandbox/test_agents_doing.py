@@ -306,7 +306,7 @@ async def test_a_folder_that_is_too_deep_for_the_host_leaves_nothing_there(
 
 
 async def test_read_only_folders_can_be_below_the_writable_ones() -> None:
-    folder = Path("/tmp/ors-read-only-test")
+    folder = Path(f"/tmp/ors-read-only-test-{os.getpid()}")
     folder.mkdir(exist_ok=True)
     (folder / "file").write_text("shown")
     folder.chmod(0o755)
@@ -329,7 +329,8 @@ async def test_read_only_folders_can_be_below_the_writable_ones() -> None:
 async def test_folders_of_served_modules_are_hidden(
     parent: str, writable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, name = f"/usr/{parent}/ors-test-app", f"ors_test_served_{parent}"
+    name = f"ors_test_served_{parent}_{os.getpid()}"
+    folder = f"/usr/{parent}/{name}"
     path = Path(folder)
     (path / "data").mkdir(parents=True)
     (path / f"{name}.py").write_text("answers = 42")
