@@ -54,10 +54,9 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         **_TYPES,
         **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
     },
-    "openreward.toolsets": {
-        **_at("ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"),
-        "ExcelToolset": "ors.openreward.spreadsheets",
-    },
+    "openreward.toolsets": _at(
+        "ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"
+    ),
     "openreward.api": {},
     "openreward.api.environments": {},
     "openreward.api.environments.types": _BLOCKS,
