@@ -125,7 +125,8 @@ for number in range(20):
                 while True: end.send(bytes(2**16))
             os.set_inheritable(end.detach(), True)
         os.execvp('sleep', ['sleep', '60'])
-os.execvp('sh', ['sh', '-c', 'for place in /work /tmp /dev/shm; do head -c 16M /dev/zero > $place/x; done; sleep 60'])
+fill = 'for place in /work /tmp /dev/shm; do head -c 16M /dev/zero > $place/x; done; sleep 60'
+os.execvp('sh', ['sh', '-c', fill])
 """
 """Holds memory in small processes, so that the agent is the largest one when there is no more."""
 
