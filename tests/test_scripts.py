@@ -25,7 +25,7 @@ def told(path: Path, script: str, *words: str) -> tuple[int, str]:
     ("purpose", "missing"),
     [
         ("browser", "chromium chromium-driver fonts-dejavu-core"),
-        ("sandbox", "bubblewrap podman runc mmdebstrap docker-registry zstd"),
+        ("sandbox", "bubblewrap podman runc docker-registry zstd"),
     ],
 )
 def test_who_cannot_install_a_program_is_told_what_needs_it_and_how_to_get_it(

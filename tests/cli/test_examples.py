@@ -104,13 +104,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
 @pytest.mark.parametrize(
     # `ors hosts` needs a Ray cluster: tests/cluster/ray/test_ray.py
     # `ors run` needs a program for openreward: tests/cli/commands/test_run.py
-    # `ors sandbox root` takes minutes, and `pull` needs a registry: tests/cli/commands/test_sandbox.py
+    # `ors sandbox pull` needs a registry: tests/sandbox/test_registries.py
     "example",
     [
         line
         for line in EXAMPLES
         if not re.match(
-            "ors (serve|run |route|init|inspect|view|hosts|sandboxes|sandbox (root|pull)|mcp .*--for)", line
+            "ors (serve|run |route|init|inspect|view|hosts|sandboxes|sandbox pull|mcp .*--for)", line
         )
     ],
 )

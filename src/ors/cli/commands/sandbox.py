@@ -1,7 +1,6 @@
-"""`ors sandbox` and `ors sandboxes`: what this machine can isolate, roots for it, and sandboxes over HTTP."""
+"""`ors sandbox` and `ors sandboxes`: what this machine can isolate, its images, and sandboxes over HTTP."""
 
 import asyncio
-import platform
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -12,7 +11,7 @@ from typing import Literal
 import click
 
 from ors import Limits
-from ors.cli.errors import CommandError, WrongUsage
+from ors.cli.errors import CommandError
 from ors.cli.options import shared
 from ors.cli.options.serving import Access, check_exposure, listener
 from ors.cli.options.shared import COUNT, Command, CommandGroup, as_json, options
@@ -23,7 +22,6 @@ from ors.sandbox import SandboxSpec
 from ors.sandbox.battery import Verdict, battery
 from ors.sandbox.box import open_box
 from ors.sandbox.images import root_of
-from ors.sandbox.root import make_root
 from ors.sandbox.spec import MB
 
 UNCOUNTED = (
@@ -32,7 +30,6 @@ UNCOUNTED = (
 )
 """Where there are no control groups."""
 ISOLATING: tuple[Literal["bwrap", "podman", "docker"], ...] = ("bwrap", "podman", "docker")
-FOLDER = click.Path(file_okay=False, resolve_path=True, path_type=Path)
 EXISTING = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
@@ -50,43 +47,9 @@ class BackendRow:
         return [verdict for verdict in self.verdicts if not verdict.blocked]
 
 
-@click.group(cls=CommandGroup, examples=["ors sandbox check", "ors sandbox root debian --deb git"])
+@click.group(cls=CommandGroup, examples=["ors sandbox check", "ors sandbox pull python:3.12-slim"])
 def sandbox() -> None:
-    """Check how this machine isolates the programs of agents, and make roots for them."""
-
-
-def _suite() -> str:
-    try:
-        known = platform.freedesktop_os_release()
-    except OSError:
-        return "stable"
-    return known.get("VERSION_CODENAME", "stable") if known["ID"] == "debian" else "stable"
-
-
-@sandbox.command(
-    cls=Command, examples=["ors sandbox root debian --deb git --pip 'pytest>=8' --copy repository"]
-)
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--deb", multiple=True, metavar="NAME", help="Debian package; repeatable.")
-@click.option("--pip", multiple=True, metavar="NAME", help="PyPI package; repeatable.")
-@click.option("--copy", multiple=True, type=EXISTING, metavar="FOLDER", help="Folder for /opt; repeatable.")
-@click.option(
-    "--suite", metavar="NAME", default=_suite, help="Release of Debian. [default: the host's, or stable]"
-)
-def root(
-    folder: Path, deb: tuple[str, ...], pip: tuple[str, ...], copy: tuple[Path, ...], suite: str
-) -> None:
-    """Make a root for sandboxes in DIR, without a container engine.
-
-    DIR gets Python, the packages that you name, and an account for programs. It takes mmdebstrap a minute or
-    more; what it and pip do is shown. Use it as SandboxSpec(rootfs="/path/of/DIR").
-    """
-    try:
-        make_root(folder, suite, deb, pip, copy)
-    except FileExistsError as error:
-        raise WrongUsage(str(error)) from None
-    click.echo(f'Made {folder}. Use it as SandboxSpec(rootfs="{folder}").')
-    click.echo(f"Try: ors sandbox check --rootfs {folder}")
+    """Check how this machine isolates the programs of agents, and pull images for them."""
 
 
 @sandbox.command(cls=Command, examples=["ors sandbox pull python:3.12-slim"])

@@ -19,8 +19,7 @@ from posixpath import normpath
 
 from ors.errors import SandboxUnavailable
 from ors.sandbox.images.sources import Image, Reference, Tell, is_image, local, pulled
-from ors.sandbox.images.unpack import ImageRefused, Unpacking
-from ors.sandbox.root import settle
+from ors.sandbox.images.unpack import ImageRefused, Unpacking, settle
 from ors.sandbox.spec import SandboxSpec
 
 log = logging.getLogger(__name__)
