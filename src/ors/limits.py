@@ -13,8 +13,6 @@ ARRIVING_BYTES = 256 * 2**20
 """Memory for request bodies that are still arriving, of all clients together; beyond it, 503."""
 REPLY_TASKS = 100_000
 """Tasks in one reply; a request for more gets 400. Ranges have no such limit."""
-QUEUE_SECONDS = 60.0
-"""Longest wait of a queued session creation; clients give up after about as long."""
 QUEUED_CALLS = 256
 """Calls of one session that wait for their turn; beyond it, 429."""
 TOMBSTONE_SECONDS = 900.0
@@ -35,9 +33,6 @@ class Limits:
     sessions_per_key: int | None = _limit(None, "Maximum concurrent sessions per API key.")
     sessions_per_environment: int | None = _limit(
         None, "Maximum concurrent sessions per environment.", is_option=False
-    )
-    queue: int = _limit(
-        0, "Session creations that may wait at the limit, up to 60 s; beyond it, 429.", is_option=False
     )
     calls: int | None = _limit(None, "Maximum concurrent calls; beyond it, 429.")
     idle_seconds: float = _limit(900.0, "A session expires after this long without a request.")

@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ors import Environment, Limits, Server, TextBlock, ToolOutput, tool
+from ors import Environment, Server, TextBlock, ToolOutput, tool
 from ors.client import AsyncORS, Options, Task
 from ors.types import Blocks, JSONObject
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
-from tests.support.waiting import until
 
 MOMENTS = 60
 
@@ -171,23 +170,6 @@ async def test_a_second_cancellation_does_not_stop_the_deletion(raw: Raw) -> Non
         assert left(raw) == 1
         Counted.gate.set()
     assert left(raw) == 0
-
-
-async def test_a_cancelled_place_in_the_line_is_given_up() -> None:
-    limits = Limits(sessions=1, queue=5)
-    with serving(Server([Counted], limits=limits)) as url:
-        async with AsyncORS(url, options=Options(cleanup_seconds=0.4)) as client:
-            environment = client.environment("counted")
-            async with environment.session(Task("counted", {})):
-                waiting = asyncio.create_task(environment.session(Task("counted", {})).start())
-
-                async def waits() -> bool:
-                    page = await asyncio.to_thread(Raw(url).get, "/-/metrics")
-                    return b"ors_creations_waiting 1.0\n" in page.body
-
-                await until(waits, "the creation waits")
-                await cancelled(waiting)
-            assert left(Raw(url)) == 0
 
 
 async def test_a_close_cancelled_before_it_was_sent_still_ends_the_session(raw: Raw) -> None:

@@ -77,8 +77,6 @@ class SandboxEndpoints:
         self._hosting.spec(settings)
         self._shared.check_open()
         name, limits = self._environment.name, self._environment.limits
-        if not self._sessions.admission.enter(name, request.key):
-            raise self._sessions.admission.full()
         sid = self._sessions.identity.new_session_id()
         session = self._sessions.reserve(sid, name, self._shared.now(), limits, request.key)
         session.start(self._environment.episode(settings.model_dump(), {}), request.trace())

@@ -306,7 +306,7 @@ class App(Part):
         """Takes no new work, lets calls run for the grace period, then stops them."""
         if self._runner is not None and not self.is_busy:
             await self._leave_peers(self._runner)
-        self.sessions.refuse_waiting(asyncio.get_running_loop().time(), SHUTDOWN)
+        self.sessions.refuse_new(asyncio.get_running_loop().time(), SHUTDOWN)
         try:
             async with asyncio.timeout(self.limits.grace_seconds):
                 await self.sessions.drain()

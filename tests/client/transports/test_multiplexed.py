@@ -231,20 +231,6 @@ def test_requests_over_the_limit_of_a_connection_are_refused() -> None:
             assert link.status([*until(end, 4, 1)][-1][2]) == 200
 
 
-def test_a_creation_that_is_left_before_it_waits_for_a_place_makes_no_session() -> None:
-    body = b'{"env_name":"lab","task_spec":{}}'
-    with serving(Server([Lab], limits=Limits(sessions=1, queue=5))) as url:
-        raw = Raw(url)
-        first, sid = raw.session(task={"id": uuid.uuid4().hex}), [b"x-session-id", b"given up"]
-        with link.linked((raw.host, raw.port), link.MULTIPLEXED) as end:
-            created = link.request(1, b"POST", b"/create", sid, body)
-            left = link.frame(link.LEAVE, 1)
-            end.sendall(created + left + link.request(2, b"POST", b"/delete", sid))
-            assert link.status([*until(end, 2, 1)][-1][2]) == 404
-        raw.post("/delete", sid=first)
-        assert raw.get("/-/sessions").json()["total"] == 0
-
-
 # ── An episode in few exchanges ──────────────────────────────────────────────────────────────────
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ors import Limits, Server
+from ors import Server
 from ors._json import loads
 from ors.server.http import body_values
 from ors.server.http.body_values import HEAVY, MOST_VALUES, SMALL_BODY, is_light, values
@@ -183,21 +183,3 @@ def test_bodies_of_many_values_share_a_budget_of_memory(monkeypatch: pytest.Monk
         assert 200 in statuses
         for number in range(30, 34):  # all of it was given back
             assert create(number) == 200
-
-
-@proves("http.body-values")
-def test_a_queued_creation_keeps_its_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.server.http.streams.ARRIVING_BYTES", 20 * 2**20)
-    limits = Limits(sessions=1, queue=5)
-    body = BODIES["/create"](listed(b"1", 200_000))
-    with serving(Server([Lab], limits=limits)) as url, ThreadPoolExecutor(1) as pool:
-        raw = Raw(url)
-        first = raw.session()
-        queued = pool.submit(raw.post, "/create", body, sid="queued")
-        while b"ors_creations_waiting 1" not in raw.get("/-/metrics").body:
-            pass
-        assert raw.post("/create", body, sid="next").status == 503
-        assert raw.post("/delete", sid=first).status == 200
-        assert queued.result().status == 200
-        assert raw.post("/delete", sid="queued").status == 200
-        assert raw.post("/create", body, sid="next").status == 200

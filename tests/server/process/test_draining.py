@@ -49,25 +49,6 @@ def told(answer: Answer) -> tuple[int, str]:
     return answer.status, answer.headers["ors-reason"]
 
 
-def test_creations_in_line_are_refused_while_a_call_still_has_its_grace() -> None:
-    server = Server([Lab], limits=Limits(sessions=1, queue=5, grace_seconds=1000))
-    with serving(server) as url, ThreadPoolExecutor(3) as pool:
-        raw = Raw(url)
-        with raw.opened(set_up(raw, "draining"), "hold") as call:
-            waiting = [
-                pool.submit(raw.post, "/create", {"task_spec": {}}, sid=str(number)) for number in range(3)
-            ]
-            wait_until(lambda: raw.metric("ors_creations_waiting") == 3)
-            with draining(server):
-                assert [told(one.result(20)) for one in waiting] == [(503, "shutdown")] * 3
-                assert waiting[0].result().headers["retry-after"] == "1"
-                assert raw.metric("ors_creations_waiting") == 0
-                Lab.gates["draining.hold"].set()
-            assert call.rest().result()["ok"]
-        text = raw.get("/-/metrics").body.decode()
-    assert 'ors_requests_rejected_total{reason="shutdown"} 3.0' in text
-
-
 def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace_period() -> None:
     server = Server([Lab], limits=Limits(grace_seconds=1000))
     with serving(server) as url:

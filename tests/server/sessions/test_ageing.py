@@ -29,7 +29,6 @@ from tests.support.raw_http import Raw
 @proves("gone.tombstones", "session.key")
 async def test_a_tombstone_is_of_its_key() -> None:
     sessions = store()
-    assert sessions.admission.enter("env", "one")
     sessions.reserve("a", "env", 0.0, sessions.shared.limits, "one")
     for look in (sessions.find, sessions.peek, sessions.delete):
         with pytest.raises(NotFound, match=r"^Session not found$"):
@@ -43,7 +42,6 @@ async def test_a_tombstone_is_of_its_key() -> None:
     with pytest.raises(NotFound):
         sessions.delete("a", now=2, key="two")
     sessions.delete("a", now=2, key="one")
-    assert sessions.admission.enter("env", "two")
     assert sessions.reserve("a", "env", 3.0, sessions.shared.limits, "two").key == "two"
     with pytest.raises(NotFound):
         sessions.find("a", 4, "one")
@@ -91,9 +89,8 @@ async def test_a_session_of_an_earlier_start_of_this_server_is_lost() -> None:
 async def test_a_session_that_has_ended_gives_its_places_back() -> None:
     sessions = store(sessions_per_environment=1, sessions_per_key=1)
     for end in (lambda session: sessions.delete("a", 0, "key"), sessions.release):
-        assert sessions.admission.enter("env", "key")
         end(sessions.reserve("a", "env", 0.0, sessions.shared.limits, "key"))
-    assert sessions.admission.enter("env", "key")
+    sessions.admission.enter("env", "key")
 
 
 async def test_a_creation_that_fails_late_takes_nothing_from_the_session_that_has_its_id_now() -> None:
@@ -103,7 +100,8 @@ async def test_a_creation_that_fails_late_takes_nothing_from_the_session_that_ha
     second = reserve(sessions, "a")
     sessions.release(first)
     assert sessions.find("a", now=0) is second
-    assert not sessions.admission.enter("env", "")
+    with pytest.raises(Unavailable):
+        sessions.admission.enter("env", "")
 
 
 class Lasting:
@@ -142,8 +140,8 @@ async def test_of_two_sessions_that_had_one_id_each_teardown_is_waited_for() -> 
     assert sessions.delete("a", now=0) is None
 
 
-async def test_a_server_that_closes_ends_every_session_and_refuses_who_waits() -> None:
-    sessions = store(sessions=3, queue=1)
+async def test_a_server_that_closes_ends_every_session() -> None:
+    sessions = store(sessions=3)
     creating, ready, calling = (reserve(sessions, sid) for sid in ("creating", "ready", "calling"))
     episode = Lasting()
     ready.start(episode)  # type: ignore[arg-type]
@@ -152,16 +150,12 @@ async def test_a_server_that_closes_ends_every_session_and_refuses_who_waits() -
         return await asyncio.Future()
 
     call = calling.calls.start(work, "x", {}, "t")
-    waiting = asyncio.create_task(sessions.admission.wait("env", ""))
     closing = asyncio.create_task(sessions.close(0, "no more"))
     await settle()
     assert not closing.done()
     episode.go.set()
     async with asyncio.timeout(20):
         await closing
-    with pytest.raises(Unavailable, match=r"^no more$") as refused:
-        await waiting
-    assert refused.value.reason == "shutdown"
     assert call.tail == error_event("no more", "shutdown")
     for session in (creating, ready, calling):
         with pytest.raises(Gone, match=r"^no more$") as ended:
@@ -173,15 +167,11 @@ async def test_a_server_that_closes_ends_every_session_and_refuses_who_waits() -
 
 
 async def test_a_server_that_drains_ends_sessions_that_are_not_set_up_and_keeps_the_others() -> None:
-    sessions = store(sessions=2, queue=1)
+    sessions = store(sessions=2)
     creating, ready = (reserve(sessions, sid) for sid in ("creating", "ready"))
     ready.start(Lasting())  # type: ignore[arg-type]
-    waiting = asyncio.create_task(sessions.admission.wait("env", ""))
     await settle()
-    sessions.refuse_waiting(0, "no more")
-    with pytest.raises(Unavailable, match=r"^no more$") as refused:
-        await waiting
-    assert refused.value.reason == "shutdown"
+    sessions.refuse_new(0, "no more")
     with pytest.raises(Gone, match=r"^no more$") as ended:
         creating.check()
     assert ended.value.reason == "shutdown"
@@ -203,7 +193,6 @@ async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
 @proves("expiry.lifetime")
 async def test_a_session_lives_as_long_as_it_may_from_its_creation_however_much_it_is_used() -> None:
     sessions = store(life_seconds=100, idle_seconds=900)
-    assert sessions.admission.enter("env", "")
     sessions.reserve("a", "env", 50.0, sessions.shared.limits)
     sessions.reap(now=150)
     assert sessions.find("a", now=150).sid == "a"

@@ -11,7 +11,7 @@ from ors import Limits, Server
 from ors.server.observe.events import Event, SessionClosed, SessionOpened, SessionReady
 from tests.requirements import proves
 from tests.support.board_environment import AsyncForking, Board, Forking
-from tests.support.forks import asking, fork, forked, moved, opened, running, told, total
+from tests.support.forks import fork, forked, moved, opened, running, told, total
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 from tests.support.waiting import wait_until
@@ -206,24 +206,6 @@ def test_all_places_are_taken_at_once_or_none() -> None:
         raw.post("/delete", sid=second)
         raw.post("/delete", sid=made[0])
         forked(raw, first, 2)
-
-
-def test_with_a_queue_a_fork_waits_for_its_places() -> None:
-    server = Server(ALL, limits=Limits(sessions=4, queue=2))
-    with serving(server) as url, ThreadPoolExecutor(1) as pool:
-        raw = Raw(url)
-        first, second, third = (opened(raw)[0] for _ in range(3))
-        left = asking(raw, first, 2)
-        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
-        left.close()
-        wait_until(lambda: raw.metric("ors_creations_waiting") == 0)
-        asked = pool.submit(forked, raw, first, 3)
-        wait_until(lambda: raw.metric("ors_creations_waiting") == 1)
-        raw.post("/delete", sid=second)
-        assert raw.metric("ors_creations_waiting") == 1
-        raw.post("/delete", sid=third)
-        asked.result(20)
-        assert total(raw) == 4
 
 
 def test_forks_belong_to_the_key_of_the_first_and_count_for_it() -> None:

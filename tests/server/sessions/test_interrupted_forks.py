@@ -291,7 +291,6 @@ async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -
     app = Server([Board], limits=Limits(sessions=3))._app
     app.begin()
     sessions = app.sessions
-    assert sessions.admission.enter("board", "")
     now = asyncio.get_running_loop().time()
     session = sessions.reserve("s", "board", now, app.limits)
     session.start(app._environments["board"].episode({"id": "s"}, {}))
@@ -335,7 +334,6 @@ class NotCopied(Copying):
 
 
 def started(sessions: Sessions, episode: Copying, env: str = "env", key: str = "") -> ServerSession:
-    assert sessions.admission.enter(env, key)
     session = sessions.reserve(f"{env} {key}", env, 0.0, sessions.shared.limits, key)
     session.start(episode)  # type: ignore[arg-type]
     return session
@@ -349,7 +347,8 @@ async def test_a_fork_counts_for_its_environment_and_its_key(env: str, key: str)
     with pytest.raises(BadRequest, match="there may be 3 sessions at once"):
         sessions.fork(session, 3)
     assert len(await sessions.fork(session, 2).sids()) == 2
-    assert not sessions.admission.enter(env, key)
+    with pytest.raises(Unavailable):
+        sessions.admission.enter(env, key)
     with pytest.raises(Unavailable) as full:
         await sessions.fork(session, 1).sids()
     assert (full.value.status, full.value.reason) == (429, "limit")
@@ -360,36 +359,16 @@ async def test_a_fork_that_fails_gives_its_places_back() -> None:
     session = started(sessions, NotCopied())
     with pytest.raises(ServerFailed, match="it cannot be copied"):
         await sessions.fork(session, 2).sids()
-    assert sessions.admission.enter("env", "", 2)
-    assert not sessions.admission.enter("env", "")
+    sessions.admission.enter("env", "", 2)
+    with pytest.raises(Unavailable):
+        sessions.admission.enter("env", "")
 
 
-async def test_a_fork_that_waited_for_its_places_has_them_and_gives_them_back() -> None:
-    sessions = Sessions(runtime(sessions_per_environment=3, sessions_per_key=3, queue=1))
-    admission, episode = sessions.admission, Copying()
-    session = started(sessions, episode, "env", "key")
-    assert admission.enter("env", "key", 2)
-    episode.go.clear()
-    sessions.fork(session, 2)
-    await turns()
-    assert admission.waiting == 1
-    admission.leave("env", "key", 2)
-    await turns()
-    assert admission.waiting == 0
-    assert not admission.enter("env", "other")
-    assert not admission.enter("other", "key")
-    assert session.forks is not None
-    session.forks.stop()
-    await turns()
-    assert admission.enter("env", "key", 2)
-    assert not admission.enter("env", "key")
-
-
-async def test_a_session_that_has_failed_is_not_forked_nor_does_it_wait_for_places() -> None:
-    sessions = Sessions(runtime(sessions=2, queue=1))
+async def test_a_session_that_has_failed_is_not_forked_and_says_why_also_without_a_place() -> None:
+    sessions = Sessions(runtime(sessions=2))
     session = started(sessions, Copying())
     session.failure = ServerFailed("it hangs")
-    assert sessions.admission.enter("env", "")
+    sessions.admission.enter("env", "")
     with pytest.raises(ServerFailed, match="it hangs"):
         sessions.fork(session, 1)
 

@@ -143,7 +143,6 @@ METRICS = (
     ),
     MetricRow("ors_sessions", "Sessions now", "gauge", ("environment", "state"), _sessions),
     _gauge("ors_calls_running", "Calls running or queued", lambda now: now.shared.running),
-    _gauge("ors_creations_waiting", "Session creations queued", lambda now: now.sessions.admission.waiting),
     _gauge("ors_threads_lost", "Threads stuck in abandoned tool calls", lambda now: now.code.threads.lost),
     _gauge(
         "ors_results_kept",

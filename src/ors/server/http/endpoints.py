@@ -10,7 +10,7 @@ from ors._json import dumps, unencodable
 from ors._masking import hidden
 from ors._protocol.sse import encode
 from ors._version import __version__
-from ors.errors import NotFound, ORSError, ServerFailed, Unavailable
+from ors.errors import NotFound, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, STREAM, Answer, answer
 from ors.server.http.requests import IDEMPOTENCY_KEY, TRACE, Request
@@ -139,32 +139,9 @@ class Endpoints:
         environment = self._environment_named(given.env_name).with_toolset(given.toolset_name)
         environment.check_secrets(secrets)
         self._shared.check_open()
+        limits = request.limits(environment.limits)
+        session = self._sessions.reserve(sid, environment.name, self._shared.now(), limits, request.key)
         creation = Creation(request, sid, given, environment, secrets)
-        if not self._sessions.admission.enter(environment.name, request.key):
-            if not self._shared.limits.queue:
-                raise self._sessions.admission.full()
-            request.waiting = True  # its client may leave before the first step
-            return self._create_when_admitted(creation)
-        return self._create_now(creation)
-
-    async def _create_when_admitted(self, creation: Creation) -> Answer:
-        request, name = creation.request, creation.environment.name
-        await self._sessions.admission.wait(name, request.key)
-        request.waiting = False
-        if self._shared.draining:
-            self._sessions.admission.leave(name, request.key)
-            self._shared.check_open()
-        created = self._create_now(creation)
-        return created if isinstance(created, Answer) else await created
-
-    def _create_now(self, creation: Creation) -> Answer | Coming:
-        request, sid, given, environment, _ = creation
-        try:
-            limits = request.limits(environment.limits)
-            session = self._sessions.reserve(sid, environment.name, self._shared.now(), limits, request.key)
-        except ORSError:
-            self._sessions.admission.leave(environment.name, request.key)
-            raise
         task = given.task_spec
         if task is None:
             task = environment.task_at_hand(given.split or "", given.index or 0)  # the model has checked both

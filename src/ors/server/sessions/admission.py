@@ -1,16 +1,14 @@
-"""Who may open sessions: API keys, and the limits on their number, at which creations queue."""
+"""Who may open sessions: API keys, and the limits on their number."""
 
-import asyncio
 import hashlib
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from ors import _protocol
 from ors.errors import AuthenticationError, Unavailable
-from ors.limits import QUEUE_SECONDS, Limits
+from ors.limits import Limits
 
 RETRY_SECONDS = 1
 
@@ -97,16 +95,8 @@ def digest(secret: bytes) -> bytes:
 # ── Limits ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(eq=False, slots=True)
-class _Waiting:
-    environment: str
-    key: str
-    count: int
-    turn: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-
 class Admission:
-    """Counts sessions against the limits. At the limit, creations queue, and API keys take turns."""
+    """Counts sessions against the limits."""
 
     def __init__(self, limits: Limits, keys: Keys) -> None:
         self._limits = limits
@@ -114,33 +104,28 @@ class Admission:
         self._total = 0
         self._of_environment: Counter[str] = Counter()
         self._of_key: Counter[str] = Counter()
-        self._queues: dict[str, deque[_Waiting]] = {}  # by key; the first key is next
-        self.waiting = 0
         self.per_environment: dict[str, int | None] = {}
         """The limits of environments that have their own."""
 
-    def enter(self, environment: str, key: str, count: int = 1) -> bool:
-        """Takes places if there are as many, and returns whether it did."""
-        # The queue need not be asked: a place that gets free is given to it at once.
-        if not self._free(environment, key, count):
-            return False
+    def enter(self, environment: str, key: str, count: int = 1) -> None:
+        """Takes places. Raises Unavailable if there are not as many."""
+        of_all, of_environment, of_key = self._allowed(environment, key)
+        if not (
+            _fits(of_all, self._total + count)
+            and _fits(of_environment, self._of_environment[environment] + count)
+            and _fits(of_key, self._of_key[key] + count)
+        ):
+            raise Unavailable(
+                "The server is at its session limit. Try again later.",
+                retry_after=RETRY_SECONDS,
+                status=429,
+                reason="limit",
+            )
         self._take(environment, key, count)
-        return True
 
     def leave(self, environment: str, key: str, count: int = 1) -> None:
-        """Frees places, and admits the next in the queue."""
+        """Frees places."""
         self._take(environment, key, -count)
-        if self.waiting:
-            self._admit()
-
-    def full(self) -> Unavailable:
-        """The error for a creation that finds no place."""
-        return Unavailable(
-            "The server is at its session limit. Try again later.",
-            retry_after=RETRY_SECONDS,
-            status=429,
-            reason="limit",
-        )
 
     @property
     def saturated(self) -> bool:
@@ -150,74 +135,6 @@ class Admission:
     def most(self, environment: str, key: str) -> float:
         """The most sessions that there may be at once of that environment and key."""
         return min(math.inf if limit is None else limit for limit in self._allowed(environment, key))
-
-    async def wait(self, environment: str, key: str, count: int = 1) -> None:
-        """Waits in the queue for places, and takes them all at once.
-
-        Raises:
-            Unavailable: the queue is full, the wait took too long, or the server shuts down.
-        """
-        if self.waiting >= self._limits.queue:
-            raise self.full()
-        waiting = _Waiting(environment, key, count)
-        self._queues.setdefault(key, deque()).append(waiting)
-        self.waiting += 1
-        try:
-            async with asyncio.timeout(QUEUE_SECONDS):
-                await waiting.turn
-        except BaseException as error:
-            if _granted(waiting.turn):  # in the moment in which the wait ended
-                self.leave(environment, key, count)
-            else:
-                self._give_up(waiting)
-            raise self.full() if isinstance(error, TimeoutError) else error from None
-
-    def refuse_waiting(self, message: str, reason: str) -> None:
-        queues, self._queues = self._queues, {}
-        self.waiting = 0
-        for waiting in chain.from_iterable(queues.values()):
-            if not waiting.turn.done():
-                waiting.turn.set_exception(Unavailable(message, retry_after=RETRY_SECONDS, reason=reason))
-
-    def _give_up(self, waiting: _Waiting) -> None:
-        queue = self._queues.get(waiting.key)
-        if queue and waiting in queue:
-            queue.remove(waiting)
-            self.waiting -= 1
-            if not queue:
-                del self._queues[waiting.key]
-
-    def _admit(self) -> None:
-        # One free place may admit several, since limits also hold per environment and key.
-        while not self.saturated and (waiting := self._next()) is not None:
-            queue = self._queues.pop(waiting.key)
-            queue.remove(waiting)
-            self.waiting -= 1
-            if queue:
-                self._queues[waiting.key] = queue  # keys take turns: this one goes to the end
-            if not waiting.turn.done():
-                self._take(waiting.environment, waiting.key, waiting.count)
-                waiting.turn.set_result(None)
-
-    def _next(self) -> _Waiting | None:
-        """The first creation that finds a place; one for a full environment does not block the others."""
-        return next(
-            (
-                one
-                for queue in self._queues.values()
-                for one in queue
-                if self._free(one.environment, one.key, one.count)
-            ),
-            None,
-        )
-
-    def _free(self, environment: str, key: str, count: int) -> bool:
-        of_all, of_environment, of_key = self._allowed(environment, key)
-        return (
-            _fits(of_all, self._total + count)
-            and _fits(of_environment, self._of_environment[environment] + count)
-            and _fits(of_key, self._of_key[key] + count)
-        )
 
     def _allowed(self, environment: str, key: str) -> tuple[int | None, int | None, int | None]:
         limits = self._limits
@@ -231,10 +148,6 @@ class Admission:
         self._total += count
         self._of_environment[environment] += count
         self._of_key[key] += count
-
-
-def _granted(turn: asyncio.Future[None]) -> bool:
-    return turn.done() and not turn.cancelled() and turn.exception() is None
 
 
 def _fits(limit: int | None, count: int) -> bool:

@@ -62,10 +62,19 @@ class Sessions:
     def accepts_sessions(self) -> bool:
         return not self.shared.draining and not self.retiring
 
-    def reserve(self, sid: str, environment: str, now: float, limits: Limits, key: str = "") -> ServerSession:
-        """Creates a session under that id. Raises BadRequest if the id is taken."""
+    def reserve(
+        self, sid: str, environment: str, now: float, limits: Limits, key: str = "", *, admitted: bool = False
+    ) -> ServerSession:
+        """Creates a session under that id; if it is `admitted`, in a place that is taken already.
+
+        Raises:
+            BadRequest: the id is taken.
+            Unavailable: there is no place for it.
+        """
         if sid in self._live:
             raise BadRequest("Session already exists")
+        if not admitted:
+            self.admission.enter(environment, key)
         self._ended.pop(sid, None)
         self.begun += 1
         session = self._live[sid] = ServerSession(self.shared, limits, sid, environment, key, now)
@@ -90,8 +99,8 @@ class Sessions:
         most = self.admission.most(environment, owner)
         if count + 1 > most:
             raise BadRequest(f"n: with the forked one, there may be {most} sessions at once")
-        admitted = self.admission.enter(environment, owner, count)
-        fork = Fork(count if admitted else 0, self._undo_fork)
+        self.admission.enter(environment, owner, count)
+        fork = Fork(count, self._undo_fork)
         task = session.forks.start(fork, self._forked(fork, session, count, trace), key)
         # Not in the task: one that is cancelled before its first step runs no code.
         task.add_done_callback(lambda _: self.admission.leave(environment, owner, fork.places))
@@ -99,9 +108,6 @@ class Sessions:
 
     async def _forked(self, fork: Fork, session: ServerSession, count: int, trace: str) -> list[str]:
         try:
-            if not fork.places:
-                await self.admission.wait(session.environment, session.key, count)
-                fork.places = count
             episodes = await session.fork(count)
         except asyncio.CancelledError:
             session.check()  # if the session has ended, that is the reason
@@ -115,7 +121,7 @@ class Sessions:
         # Leads here, wherever the id of the first one came from.
         sid = self.identity.new_session_id()
         started = EpisodeForked(sid, first.sid) if self.shared.observers.recorders else None
-        made = self.reserve(sid, first.environment, now, first.limits, first.key)
+        made = self.reserve(sid, first.environment, now, first.limits, first.key, admitted=True)
         made.place = first.place
         prompt = self.shared.prompts.get(first.sid)
         if prompt is not None:  # the fork goes on from it
@@ -205,10 +211,9 @@ class Sessions:
         while self._ended and next(iter(self._ended.values())).until <= now:
             self._ended.popitem(last=False)
 
-    def refuse_waiting(self, now: float, message: str) -> None:
-        """Refuses new work, queued creations and running forks; ends sessions that are not set up yet."""
+    def refuse_new(self, now: float, message: str) -> None:
+        """Refuses new work, stops running forks, and ends sessions that are not set up yet."""
         self.shared.draining = True
-        self.admission.refuse_waiting(message, "shutdown")
         for session in list(self._live.values()):
             if session.forks is not None:
                 session.forks.stop()
@@ -230,7 +235,7 @@ class Sessions:
             session.calls.stop(message, reason)
 
     async def close(self, now: float, message: str) -> None:
-        self.refuse_waiting(now, message)
+        self.refuse_new(now, message)
         for session in list(self._live.values()):
             self._end(session, message, "shutdown", now)
         while self._ending:
