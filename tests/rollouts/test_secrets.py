@@ -83,7 +83,7 @@ async def test_a_secret_is_nowhere_in_the_run(url: str, tmp_path: Path, last: ob
             session = env.session(split="train", index=0, secrets={"key": SECRET})
             writer.append(await play(session, agent, sample=1, reward="sum"))
         found = list(read_run(tmp_path / "run").episodes())
-        again = await replay(env, found[0], {"key": SECRET})
+        again, _ = await replay(env, found[0], {"key": SECRET})
     assert [each.rewards for each in found] == [(1.0, None)] * 2
     assert b"***" in written(tmp_path)
     for spelled in (b"hush", b"never", base64.b64encode(SECRET.encode())[:12]):
@@ -110,4 +110,4 @@ async def test_a_secret_that_is_a_word_of_ours_does_not_spoil_the_record(
                 writer.append(record)
         (found,) = read_run(tmp_path / "run").episodes()
         assert (found.task.environment, found.task.split, found.reward) == ("leak", "train", 1.0)
-        assert await replay(env, found, {"key": secret}) == []
+        assert (await replay(env, found, {"key": secret}))[0] == []

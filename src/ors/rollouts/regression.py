@@ -46,39 +46,24 @@ class ReplayStep:
 
 
 def is_replayable(record: EpisodeRecord) -> bool:
-    """Whether the calls of a record can be played again: its task is known, and no infrastructure failed."""
-    return not is_lost(record.outcome) and (record.task.spec is not None or record.task.index is not None)
-
-
-def failed_alike(record: EpisodeRecord, error: ORSError) -> bool:
-    """Whether the recorded episode could not be begun either, for the same reason."""
-    begun = _failed_beginning(record)
-    return begun is not None and begun == session_failed(error, begun.stage)
-
-
-def _failed_beginning(record: EpisodeRecord) -> Failed | None:
-    """The outcome of an episode that failed before its first turn."""
+    """Whether the calls of a record can be played again: its task is known, it began, and was not lost."""
     outcome = record.outcome
-    return outcome if isinstance(outcome, Failed) and outcome.stage in ("opening", "prompt") else None
+    not_begun = isinstance(outcome, Failed) and outcome.stage in ("opening", "prompt")
+    return (record.task.spec is not None or record.task.index is not None) and not (
+        not_begun or is_lost(outcome)
+    )
 
 
 async def replay(
     environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
-) -> list[Difference]:
-    """Plays the calls of a record, and returns what differs.
+) -> tuple[list[Difference], list[ToolMessage]]:
+    """Plays the calls of a record; returns what differs, and the recorded results with the rewards of now.
 
     It stops when the episode ends at another call than it did, since the calls after that mean nothing.
 
     Raises:
         ORSError: the session cannot be opened, or is lost.
     """
-    return (await replayed(environment, record, secrets))[0]
-
-
-async def replayed(
-    environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
-) -> tuple[list[Difference], list[ToolMessage]]:
-    """The same, and the recorded results with the rewards and metadata of now."""
     # The environment may have another name now.
     task = replace(record.task, environment=environment.name)
     async with session_for(environment, task, secrets) as session:
@@ -120,21 +105,13 @@ def _by_name(tools: Sequence[ToolSpec]) -> dict[str, Any]:
 async def _prompt(session: AsyncSession, record: EpisodeRecord) -> list[Difference]:
     prompts = (each.blocks for each in record.messages if isinstance(each, UserMessage))
     recorded = masked(next(prompts, None), mask_of(session))
-    before: Any = _failure(record) if recorded is None else _plain(recorded)
-    if before is None:
+    if recorded is None:
         return []
     try:
         now = masked(await session.get_prompt(), mask_of(session))
     except ServerFailed as error:
-        if recorded is None:
-            raise  # `failed_alike` compares the two failures
-        return [Difference("prompt", before, str(error))]
-    return [] if now == recorded else [Difference("prompt", before, _plain(now))]
-
-
-def _failure(record: EpisodeRecord) -> dict[str, Any] | None:
-    failed = _failed_beginning(record)
-    return None if failed is None else {"failed": True, "error": failed.message}
+        return [Difference("prompt", _plain(recorded), str(error))]
+    return [] if now == recorded else [Difference("prompt", _plain(recorded), _plain(now))]
 
 
 # ── Calls ────────────────────────────────────────────────────────────────────────────────────────
@@ -309,7 +286,7 @@ async def played_again(
             record, Failed("infrastructure", "opening", "TaskUnknown", "The run has no task of it")
         )
     try:
-        differences, results = await replayed(environment, record, secrets)
+        differences, results = await replay(environment, record, secrets)
     except ORSError as error:
         return _failed(record, session_failed(error, "call"))
     for each in differences:

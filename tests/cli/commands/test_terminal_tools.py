@@ -53,7 +53,8 @@ def test_it_is_called(url: str) -> None:
 def test_an_episode_is_played_to_its_last_message(tmp_path: Path) -> None:
     done = run("play", ESSAY, "--index", "1", cwd=tmp_path, stdin="grade ananab\n")
     assert done.code == 0
-    assert "grade(answer: string)  Grades the answer. (terminal: takes the last message)" in done.out
+    assert "grade(answer: string)  Grades the answer.\n" in done.out
+    assert "Text that begins with no tool's name is the last message." in done.out
     assert "you said ananab" in done.out
     assert done.out.endswith("The episode is finished. Total reward: 1, in 1 call.\n")
 

@@ -73,13 +73,16 @@ async def test_a_line_is_a_call(line: str, given: dict[str, Any]) -> None:
 async def test_a_message_and_the_end_of_the_input_are_replies_without_calls() -> None:
     assert (await typed("say I am done."))[0] == AgentMessage("I am done.")
     assert (await typed())[0] == AgentMessage()
+    assert (await typed("", "quit", "wait"))[0] == AgentMessage()
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ("mrk row=3", "There is no tool 'mrk'."),
-        ("", "Type a tool with its input"),
+        ("help", "Other commands: help"),
+        ("/tools", "say TEXT.\n  mark("),
+        ("/prompt", "say TEXT.\nMark row 3.\n[image of type image/png]\n"),
         ("mark row", "'row' is not key=value"),
         ("mark rwo=3", "mark has no parameter 'rwo'. Parameters: row, text, more"),
         ("mark row=three", "mark: row must be integer, not 'three'"),

@@ -4,10 +4,10 @@ import asyncio
 import inspect
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,23 +15,15 @@ import click
 
 from ors import Environment
 from ors._identity import Identity
-from ors.cli.commands.replay import (
-    concurrency_flag,
-    patience,
-    recorded_targets,
-    recorded_variant,
-    run_and_target,
-)
+from ors.cli.commands.replay import Found, Source, how_to_play, patience, run_and_target
 from ors.cli.errors import CommandError, WrongUsage, clean, shown_path
 from ors.cli.evaluation.run import stopped_by_signals
-from ors.cli.options.shared import Command, api_key, as_json, environment, secrets
+from ors.cli.options.shared import Command
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
-from ors.cli.targets.connect import PATIENCE, greet, known_name
-from ors.cli.targets.process import served
+from ors.cli.targets.connect import known_name
 from ors.cli.targets.resolve import as_url, environments, roots
-from ors.cli.targets.variants import words
-from ors.client import AsyncEnvironment, AsyncORS
+from ors.client import AsyncEnvironment
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
 from ors.rollouts.episodes.episode import mask_secrets
 from ors.rollouts.episodes.rules import ReductionName
@@ -53,21 +45,8 @@ MOST_LISTED = 10
 )
 @run_and_target
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the new run.")
-@concurrency_flag
-@environment
-@secrets
-@api_key
-@as_json
-def regrade(
-    run: Path,
-    where: str | None,
-    out: Path,
-    concurrency: int,
-    env: str | None,
-    secret: tuple[tuple[str, str], ...],
-    api_key: str | None,
-    as_json: bool,
-) -> None:
+@how_to_play
+def regrade(run: Path, where: str | None, out: Path, as_json: bool, **how: Any) -> None:
     """Recompute the rewards of a recorded run, without the agent.
 
     A TARGET whose environment has a method grade(self, transcript) grades the recorded conversations.
@@ -77,38 +56,35 @@ def regrade(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise WrongUsage(f"{shown_path(out)} is not empty: choose another folder")
-    unreadable: list[str] = []
+    source = Source.opened(run, where, how)
     try:
-        source = read_run(run)
-        targets = [where] if where is not None else recorded_targets(source)
-        graders = _Graders(targets, env, dict(secret), source)
-        regraded, told = _regraded(graders, out, api_key, concurrency, unreadable)
+        regraded, told = _regraded(_Graders(source), out)
     except RunError as error:
         raise WrongUsage(str(error)) from None
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-    warn_of_skipped([*map(str, source.broken), *unreadable], "episode")
-    print_json({"run": str(out), **regraded, **told}) if as_json else _print(regraded, told, out)
+    warn_of_skipped([*map(str, source.run.broken), *source.unreadable], "episode")
+    if as_json:
+        print_json({"run": str(out), **regraded, **told})
+    else:
+        _print_regraded(regraded, told, out)
     if not told["graded"]:
         raise CommandError("No episode has a reward now")
 
 
-def _regraded(
-    graders: "_Graders", out: Path, api_key: str | None, concurrency: int, unreadable: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _regraded(graders: "_Graders", out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Writes the new run; returns what it says about itself, and what has changed."""
-    source, targets = graders.source, graders.targets
+    source = graders.source
     with _staged(out) as folder, ExitStack() as stack:
-        lacking = None in graders.classes.values()
-        server = served(*targets, variant=words(*recorded_variant(source)))
-        url = as_url(targets[0]) or (stack.enter_context(server) if lacking else "")
-        if url:
-            greet(url, api_key)
-        info = _info(source, targets, graders)
+        url = stack.enter_context(source.served()) if None in graders.classes.values() else ""
+        info = graders.info()
         with RunWriter.create(folder, info) as writer:
-            work = graders.regrade(url, api_key, concurrency, writer, unreadable)
-            asyncio.run(stopped_by_signals(work))
-            told = _changes(source, read_run(folder))
+
+            async def work(record: EpisodeRecord, found: Found) -> None:
+                writer.append(await graders.regrade(record, found))
+
+            asyncio.run(stopped_by_signals(source.each(url, source.records(), work)))
+            told = _changes(source.run, read_run(folder))
             kept = {name: value for name, value in told.items() if not isinstance(value, list)}
             regraded = {**info.config["regraded"], **kept}
             writer.describe(replace(info, config={**info.config, "regraded": regraded}))
@@ -126,62 +102,39 @@ def _staged(out: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass
 class _Graders:
     """Grades episodes by the classes of their environments, or by playing their calls again."""
 
-    targets: Sequence[str]
-    env: str | None
-    secrets: Mapping[str, str]
-    source: Run
-    classes: dict[str, type[Environment] | None] = field(default_factory=dict)
-    """By the name of each environment of the run: the class with `grade`; None if it has none."""
-    code: dict[str, Identity] = field(default_factory=dict)
-    """The code that gives the rewards, as far as it is known."""
-    tasks: dict[TaskKey, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        names = sorted({entry.task.environment for entry in self.source.entries})
-        self.classes = dict.fromkeys(names)
-        if as_url(self.targets[0]) is None:
-            known = {
-                cls.name().lower(): cls for cls in environments(self.targets, *recorded_variant(self.source))
-            }
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        names = sorted({entry.task.environment for entry in source.run.entries})
+        self.classes: dict[str, type[Environment] | None] = dict.fromkeys(names)
+        """By the name of each environment of the run: the class with `grade`; None if it has none."""
+        self._code: dict[str, Identity] = {}
+        """The code that gives the rewards, as far as it is known."""
+        self._tasks: dict[TaskKey, Any] = {}
+        if as_url(source.targets[0]) is None:
+            known = {cls.name().lower(): cls for cls in environments(source.targets, *source.variant)}
             for name in names:
-                cls = known[known_name(list(known), self.env or name)]
+                cls = known[known_name(list(known), source.env or name)]
                 self.classes[name] = cls if has_grade(cls) else None
-                self.code[name] = cls._identity()
+                self._code[name] = cls._identity()
 
-    async def regrade(
-        self, url: str, api_key: str | None, concurrency: int, writer: RunWriter, unreadable: list[str]
-    ) -> None:
-        records = self.source.episodes(on_broken=lambda _, error: unreadable.append(str(error)))
-        async with AsyncORS(url or "http://127.0.0.1", api_key, options=PATIENCE) as client:
-            names = await client.list_environments() if url else []
-
-            def env(name: str) -> AsyncEnvironment:
-                return client.environment(known_name(names, self.env or name))
-
-            await asyncio.gather(*(self._each(records, env, writer) for _ in range(concurrency)))
-
-    async def _each(
-        self, records: Iterator[EpisodeRecord], env: Callable[[str], AsyncEnvironment], writer: RunWriter
-    ) -> None:
-        for record in records:  # the iterator is shared: each takes the next
-            name = record.task.environment
-            if self.classes[name] is None:
-                new = await self._played_again(env(name), record)
-            else:
-                new = await graded(record, self._grader)
-            new = replace(new, version=None, hash=None)  # the writer knows the code of the new rewards
-            writer.append(new.masked(mask_secrets(self.secrets)) if self.secrets else new)
+    async def regrade(self, record: EpisodeRecord, found: Found) -> EpisodeRecord:
+        name, secrets = record.task.environment, self.source.secrets
+        if self.classes[name] is None:
+            new = await self._played_again(found(name), record)
+        else:
+            new = await graded(record, self._grader)
+        new = replace(new, version=None, hash=None)  # the writer knows the code of the new rewards
+        return new.masked(mask_secrets(secrets)) if secrets else new
 
     async def _played_again(self, env: AsyncEnvironment, record: EpisodeRecord) -> EpisodeRecord:
-        chosen: Any = self.source.info.config.get("reward")
+        chosen: Any = self.source.run.info.config.get("reward")
         rules = Rules(reward=chosen if chosen in get_args(ReductionName) else "sum")
         try:
             async with asyncio.timeout(patience(record)):
-                return await played_again(env, record, rules, self.secrets)
+                return await played_again(env, record, rules, self.source.secrets)
         except TimeoutError:
             outcome = Failed("environment", "call", "TimeoutError", "It took much longer than it did")
             return replace(record, outcome=outcome, reward=None, components={})
@@ -189,27 +142,32 @@ class _Graders:
     async def _grader(self, task: TaskRef) -> Grader:
         cls, key = self.classes[task.environment], task_key(task)
         assert cls is not None
-        if key not in self.tasks:
-            self.tasks[key] = task.spec if task.is_whole else await _task(cls, task)
-        return cls(deepcopy(self.tasks[key]), dict(self.secrets)).grade  # type: ignore[no-any-return]
+        if key not in self._tasks:
+            self._tasks[key] = task.spec if task.is_whole else await _task(cls, task)
+        return cls(deepcopy(self._tasks[key]), dict(self.source.secrets)).grade  # type: ignore[no-any-return]
+
+    def info(self) -> RunInfo:
+        """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
+        old, targets = self.source.run.info, self.source.targets
+        here = None if as_url(targets[0]) else roots(targets)[0]
+        info = replace(RunInfo.gathered({}, target=here), kind=old.kind, rewards=old.rewards)
+        code = {name: asdict(each) for name, each in self._code.items()}
+        grader = {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)}
+        how = {name: "replay" if cls is None else "grade" for name, cls in self.classes.items()}
+        regraded = {
+            "source": str(self.source.run.folder),
+            "created": old.created,
+            "grader": grader,
+            "how": how,
+        }
+        kept = {name: value for name, value in old.config.items() if name != "model"}
+        config = {**kept, "target": targets[0], "regraded": regraded}
+        return replace(info, environments=self._code, config=config)
 
 
 async def _task(cls: type[Environment], task: TaskRef) -> Any:
     found = await asyncio.to_thread(cls.get_task, str(task.split), int(task.index or 0))
     return await found if inspect.isawaitable(found) else found
-
-
-def _info(source: Run, targets: Sequence[str], graders: _Graders) -> RunInfo:
-    """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
-    here = None if as_url(targets[0]) else roots(targets)[0]
-    info = replace(RunInfo.gathered({}, target=here), kind=source.info.kind, rewards=source.info.rewards)
-    info = replace(info, environments=graders.code)
-    code = {name: asdict(each) for name, each in graders.code.items()}
-    grader = {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)}
-    how = {name: "replay" if cls is None else "grade" for name, cls in graders.classes.items()}
-    regraded = {"source": str(source.folder), "created": source.info.created, "grader": grader, "how": how}
-    kept = {name: value for name, value in source.info.config.items() if name != "model"}
-    return replace(info, config={**kept, "target": targets[0], "regraded": regraded})
 
 
 def _changes(source: Run, new: Run) -> dict[str, Any]:
@@ -236,7 +194,7 @@ def _changes(source: Run, new: Run) -> dict[str, Any]:
     }
 
 
-def _print(regraded: Mapping[str, Any], told: Mapping[str, Any], out: Path) -> None:
+def _print_regraded(regraded: Mapping[str, Any], told: Mapping[str, Any], out: Path) -> None:
     how = ", ".join(f"{name} by {way}" for name, way in regraded["how"].items())
     click.echo(f"{told['graded']:,} of {counted(told['episodes'], 'episode')} graded ({clean(how)})")
     if told["graded"]:

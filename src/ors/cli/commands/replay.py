@@ -1,9 +1,9 @@
-"""`ors replay`: plays the calls of a run again, and shows what differs."""
+"""`ors replay`: plays the calls of a run again, and shows what differs. `ors regrade` shares its source."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ import click
 
 from ors.cli.errors import WrongUsage, clean, shown_path, wrong_usage
 from ors.cli.evaluation.plan import selected
-from ors.cli.options.evaluation import POSITIVE
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, stacked
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
@@ -20,39 +19,92 @@ from ors.cli.targets.connect import PATIENCE, greet, known_name
 from ors.cli.targets.process import served
 from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import words
-from ors.client import AsyncORS
+from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
-from ors.rollouts.records import Run, RunError, read_run
+from ors.rollouts.records import Entry, Run, RunError, read_run
 from ors.rollouts.records.statistics import counted
-from ors.rollouts.regression import Difference, failed_alike, is_replayable, replay
+from ors.rollouts.regression import Difference, is_replayable, replay
 
 LONGEST_VALUE = 60
 SLACK_SECONDS = 30.0
 SLOWER = 3
 KINDS = {"tools": {"tools"}, "prompt": {"prompt"}, "results": {"result", "finished"}, "rewards": {"reward"}}
 """What `--ignore` takes, and the differences that it leaves out."""
+Found = Callable[[str], AsyncEnvironment]
+"""Finds an environment by the name that it has in the run."""
 
 run_and_target = stacked(
     click.argument("run", metavar="RUN", type=click.Path(path_type=Path)),
     click.argument("where", metavar="[URL|TARGET]", type=TARGET, required=False),
 )
-concurrency_flag = click.option(
-    "--concurrency", type=click.IntRange(1, 1024), default=16, help="Concurrent episodes."
+how_to_play = stacked(
+    click.option("--concurrency", type=click.IntRange(1, 1024), default=16, help="Concurrent episodes."),
+    environment,
+    secrets,
+    api_key,
+    as_json,
 )
 
 
-def patience(record: EpisodeRecord) -> float:
-    """How long an episode may take: longer than it did, since others are played at the same time."""
-    return SLACK_SECONDS + SLOWER * max(0.0, record.seconds)
+@dataclass
+class Source:
+    """A recorded run, and what its episodes are played on."""
+
+    run: Run
+    targets: Sequence[str]
+    env: str | None
+    api_key: str | None
+    secrets: Mapping[str, str]
+    concurrency: int
+    unreadable: list[str] = field(default_factory=list)
+    """Why episodes could not be read."""
+
+    @classmethod
+    def opened(cls, run: Path, where: str | None, how: Mapping[str, Any]) -> "Source":
+        with wrong_usage(RunError):
+            read = read_run(run)
+        targets = [where] if where is not None else _recorded_targets(read)
+        return cls(read, targets, how["env"], how["api_key"], dict(how["secret"]), how["concurrency"])
+
+    @property
+    def variant(self) -> list[list[str]]:
+        """What `--set` and `--as` said when the run was recorded."""
+        return [list(self.run.info.config.get(name) or ()) for name in ("settings", "names")]
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """The URL of a server to play on."""
+        with ExitStack() as stack:
+            server = served(*self.targets, variant=words(*self.variant))
+            url = as_url(self.targets[0]) or stack.enter_context(server)
+            greet(url, self.api_key)
+            yield url
+
+    def records(self, **chosen: Any) -> Iterator[EpisodeRecord]:
+        return self.run.episodes(on_broken=lambda _, error: self.unreadable.append(str(error)), **chosen)
+
+    async def each(
+        self,
+        url: str,
+        records: Iterator[EpisodeRecord],
+        work: Callable[[EpisodeRecord, Found], Awaitable[None]],
+    ) -> None:
+        """Does the work for all records, several at once. Without a URL, it needs no environment."""
+        async with AsyncORS(url or "http://127.0.0.1", self.api_key, options=PATIENCE) as client:
+            names = await client.list_environments() if url else []
+
+            def found(name: str) -> AsyncEnvironment:
+                return client.environment(known_name(names, self.env or name))
+
+            async def take() -> None:
+                for record in records:  # the iterator is shared: each takes the next
+                    await work(record, found)
+
+            await asyncio.gather(*(take() for _ in range(self.concurrency)))
 
 
-def recorded_variant(run: Run) -> list[list[str]]:
-    """What `--set` and `--as` said when a run was recorded."""
-    return [list(run.info.config.get(name) or ()) for name in ("settings", "names")]
-
-
-def recorded_targets(run: Run) -> list[str]:
+def _recorded_targets(run: Run) -> list[str]:
     """What a run was recorded with: the TARGETs, or the URL."""
     config = run.info.config
     found = config.get("targets") or config.get("target") or config.get("url")
@@ -62,59 +114,40 @@ def recorded_targets(run: Run) -> list[str]:
     return targets
 
 
+def patience(record: EpisodeRecord) -> float:
+    """How long an episode may take: longer than it did, since others are played at the same time."""
+    return SLACK_SECONDS + SLOWER * max(0.0, record.seconds)
+
+
 @dataclass
-class _Player:
+class _Replayed:
     secrets: Mapping[str, str]
     ignored: set[str]
-    max_seconds: float | None
     episodes: int = 0
     skipped: int = 0
-    unreadable: list[str] = field(default_factory=list)
     differences: list[tuple[EpisodeRecord, Difference]] = field(default_factory=list)
     errors: list[tuple[EpisodeRecord, str]] = field(default_factory=list)
     """Episodes that could not be played."""
 
-    async def play(
-        self, client: AsyncORS, env: str | None, records: Iterator[EpisodeRecord], concurrency: int
-    ) -> None:
-        async with client:
-            names = await client.list_environments()
-
-            async def play_each() -> None:
-                for record in records:  # the iterator is shared: each takes the next
-                    if not is_replayable(record):
-                        self.skipped += 1
-                        continue
-                    name = known_name(names, env or record.task.environment)
-                    await self._play(client.environment(name), record)
-
-            await asyncio.gather(*(play_each() for _ in range(concurrency)))
-        self.differences.sort(key=_order)
-        self.errors.sort(key=_order)
-
-    async def _play(self, environment: Any, record: EpisodeRecord) -> None:
+    async def play(self, record: EpisodeRecord, found: Found) -> None:
+        if not is_replayable(record):
+            self.skipped += 1
+            return
         self.episodes += 1
-        seconds = self.max_seconds or patience(record)
+        seconds = patience(record)
         try:
             async with asyncio.timeout(seconds):
-                differences = await replay(environment, record, self.secrets)
+                differences, _ = await replay(found(record.task.environment), record, self.secrets)
         except TimeoutError:
             self.errors.append((record, f"it did not end within {seconds:g} s"))
         except ORSError as error:
-            if not failed_alike(record, error):
-                self.errors.append((record, clean(str(error)) or type(error).__name__))
+            self.errors.append((record, clean(str(error)) or type(error).__name__))
         else:
             self.differences += [(record, each) for each in differences if each.what not in self.ignored]
 
     @property
     def differing(self) -> int:
         return len({record.id for record, _ in (*self.differences, *self.errors)})
-
-
-def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
-    """By task; the differences of one episode stay together, in their order."""
-    record, _ = found
-    return (*task_key(record.task).order, record.sample, record.id)
 
 
 @click.command(
@@ -135,54 +168,40 @@ def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
     multiple=True,
     help="Differences to ignore, such as results that contain a time; repeatable.",
 )
-@concurrency_flag
-@click.option(
-    "--max-seconds",
-    type=POSITIVE,
-    help=f"Time limit of an episode.  [default: {SLACK_SECONDS:g} s plus {SLOWER} times its recorded time]",
-)
-@environment
-@secrets
-@api_key
-@as_json
+@how_to_play
 def replay_command(
     run: Path,
     where: str | None,
     split: tuple[str, ...],
     tasks: str | None,
     ignore: tuple[str, ...],
-    concurrency: int,
-    max_seconds: float | None,
-    env: str | None,
-    secret: tuple[tuple[str, str], ...],
-    api_key: str | None,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Play the recorded calls of a run again, without a model.
 
     Prints the tools, prompts, results and rewards that differ from the record; then the exit code is 1.
-    Without URL|TARGET, the one that the run was recorded with is used. Episodes that failed because of
-    the infrastructure are not played. One that does not end in time counts as different, and the others go
-    on.
+    Without URL|TARGET, the one that the run was recorded with is used. Episodes that failed before their
+    first turn, or because of the infrastructure, are not played. One that takes 30 seconds longer than three
+    times its recorded time counts as different.
     """
-    player = _Player(dict(secret), {kind for name in ignore for kind in KINDS[name]}, max_seconds)
-    with wrong_usage(RunError), ExitStack() as stack:
-        recorded = read_run(run)
-        chosen = _chosen(recorded, split, tasks, player.unreadable)
-        targets = [where] if where is not None else recorded_targets(recorded)
-        variant = words(*recorded_variant(recorded))
-        url = as_url(targets[0]) or stack.enter_context(served(*targets, variant=variant))
-        greet(url, api_key)
-        asyncio.run(player.play(AsyncORS(url, api_key, options=PATIENCE), env, chosen, concurrency))
-    warn_of_skipped(player.unreadable, "episode")
-    _print_json(player) if as_json else _print(player)
-    if player.differing:
+    source = Source.opened(run, where, how)
+    done = _Replayed(source.secrets, {kind for name in ignore for kind in KINDS[name]})
+    records = source.records(entries=_chosen(source.run, split, tasks))
+    with source.served() as url:
+        asyncio.run(source.each(url, records, done.play))
+    warn_of_skipped(source.unreadable, "episode")
+    for found in (done.differences, done.errors):
+        found.sort(key=_order)
+    if as_json:
+        _print_differences_json(done, len(source.unreadable))
+    else:
+        _print_differences(done)
+    if done.differing:
         raise click.exceptions.Exit(1)
 
 
-def _chosen(
-    run: Run, splits: Sequence[str], tasks: str | None, unreadable: list[str]
-) -> Iterator[EpisodeRecord]:
+def _chosen(run: Run, splits: Sequence[str], tasks: str | None) -> list[Entry]:
     entries = [entry for entry in run.entries if not splits or entry.task.split in splits]
     if tasks is not None:
         indices = {entry.task.index for entry in entries if entry.task.index is not None}
@@ -190,26 +209,33 @@ def _chosen(
         entries = [entry for entry in entries if entry.task.index in chosen]
     if not entries:
         raise WrongUsage(f"{shown_path(run.folder)} has no episode of these tasks")
-    return run.episodes(entries, on_broken=lambda _, error: unreadable.append(str(error)))
+    return entries
 
 
-def _print_json(found: _Player) -> None:
+def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
+    """By task; the differences of one episode stay together, in their order."""
+    record, _ = found
+    return (*task_key(record.task).order, record.sample, record.id)
+
+
+def _print_differences_json(found: _Replayed, unreadable: int) -> None:
     def about(record: EpisodeRecord) -> dict[str, Any]:
         task = record.task
-        return {
-            "episode": record.id,
-            "environment": task.environment,
-            "split": task.split,
-            "index": task.index,
-        }
+        place = {"environment": task.environment, "split": task.split, "index": task.index}
+        return {"episode": record.id, **place}
 
-    rows = [{**about(record), **asdict(each)} for record, each in found.differences]
-    errors = [{**about(record), "error": error} for record, error in found.errors]
     counts = {"episodes": found.episodes, "skipped": found.skipped, "differing": found.differing}
-    print_json({**counts, "unreadable": len(found.unreadable), "differences": rows, "errors": errors})
+    print_json(
+        {
+            **counts,
+            "unreadable": unreadable,
+            "differences": [{**about(record), **asdict(each)} for record, each in found.differences],
+            "errors": [{**about(record), "error": error} for record, error in found.errors],
+        }
+    )
 
 
-def _print(found: _Player) -> None:
+def _print_differences(found: _Replayed) -> None:
     rows = [
         [*_place(record), str(each.step or "-"), each.tool or "-", each.what, *_values(each)]
         for record, each in found.differences
@@ -223,7 +249,8 @@ def _print(found: _Player) -> None:
         kinds = Counter(each.what for _, each in found.differences)
         click.echo(f"differences: {', '.join(f'{kind} {count:,}' for kind, count in kinds.most_common())}")
     if found.skipped:
-        click.echo(f"{found.skipped:,} not played: failed for infrastructure, or recorded without a task")
+        why = "they failed for infrastructure or before their first turn, or were recorded without a task"
+        click.echo(f"{found.skipped:,} not played: {why}")
 
 
 def _place(record: EpisodeRecord) -> list[str]:

@@ -1,4 +1,4 @@
-"""HumanAgent: a person at the terminal."""
+"""HumanAgent: a person at the terminal; and the shell that `ors play` shares with it."""
 
 import asyncio
 import os
@@ -6,16 +6,80 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import assert_never
+from typing import Literal, assert_never
 
 from ors.client import ToolInvocation
 from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ors.rollouts.episodes.episode import Conversation
-from ors.schemas import find_tool, is_open, typed_call, unquoted, usage
+from ors.schemas import example, find_tool, is_open, typed_call, unquoted, usage
 from ors.types import ToolSpec, described
 
-HELP = 'Type a tool with its input (NAME key=value, or NAME {"key": value}), or: say TEXT'
+HOW = (
+    'Type a tool and its input, for example: {example}. Put text of several lines between """ and """. '
+    "Other commands: help, /tools, /prompt, quit (or Ctrl-D)."
+)
+SPEECH = {
+    "say": " To reply without a tool: say TEXT.",
+    "plain": " Text that begins with no tool's name is the last message.",
+}
+COMMANDS = ("/tools", "/prompt", "/help", "/quit", "/exit", "help", "quit", "exit")
+"""Those without a slash are commands unless a tool has that name."""
+
+
+@dataclass
+class Shell:
+    """What a person may type: calls, a message, and commands."""
+
+    tools: Sequence[ToolSpec]
+    show: Callable[[str], object]
+    """Prints lines."""
+    show_prompt: Callable[[], object]
+    speech: Literal["say", "plain"] | None = None
+    """How a message without a call is typed; None where there is none."""
+
+    def reply(self, line: str, id: str | None = None) -> AgentMessage | None:
+        """The reply that a line is; None if it is a command or wrong, which is answered here.
+
+        Raises:
+            EOFError: the person leaves.
+        """
+        known = any(tool.name == line for tool in self.tools)
+        match line.removeprefix("/") if line in COMMANDS and not known else None:
+            case "quit" | "exit":
+                raise EOFError
+            case "prompt":
+                self.show_prompt()
+            case "tools":
+                self.show_tools()
+            case "help":
+                self.show_help()
+            case _:
+                try:
+                    return self._understood(line, id) if line else None
+                except ValueError as error:
+                    self.show(str(error))
+        return None
+
+    def show_help(self) -> None:
+        self.show_tools()
+        more = SPEECH[self.speech] if self.speech else ""
+        self.show("\n" + HOW.format(example=example(self.tools[0]) if self.tools else "submit") + more)
+
+    def show_tools(self) -> None:
+        for tool in self.tools:
+            self.show(f"  {usage(tool)}  {' '.join(tool.description.split())}".rstrip())
+
+    def _understood(self, line: str, id: str | None) -> AgentMessage:
+        name, rest = (*line.split(maxsplit=1), "")[:2]
+        if not any(tool.name == name for tool in self.tools):
+            if self.speech == "say" and name == "say":
+                return AgentMessage(unquoted(rest.strip()))
+            if self.speech == "plain" and not line.startswith("/"):
+                return AgentMessage(unquoted(line))
+        given = typed_call(find_tool(self.tools, name), rest.strip())
+        return AgentMessage(calls=(ToolInvocation(name, given, id),))
 
 
 class HumanAgent:
@@ -29,29 +93,34 @@ class HumanAgent:
         self._terminal = asyncio.Lock()
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
-        """The words that the person typed; an empty message at the end of the input."""
-        turn = sum(message.role == "assistant" for message in conversation.messages)
+        """What the person typed; an empty message if they leave."""
+        messages = conversation.messages
+        turn = sum(message.role == "assistant" for message in messages)
+        prompt = [message for message in messages if isinstance(message, UserMessage)][:1]
+        shell = Shell(tools, self._show, lambda: self._show_all(prompt), "say")
         async with self._terminal:
-            for line in _news(conversation, tools, turn):
-                self._write(f"{line}\n")
+            task = conversation.task
+            index = "" if task.index is None else task.index
+            self._show(f"── {task.environment} {task.split or ''} {index}".rstrip())
+            unseen = list(takewhile(lambda each: each.role != "assistant", reversed(messages)))
+            self._show_all(unseen[::-1])
+            if not turn:
+                shell.show_help()
             while True:
                 try:
-                    return _understood(await _in_thread(self._read), tools, f"call_{turn + 1}")
+                    reply = shell.reply(await _in_thread(self._read), f"call_{turn + 1}")
                 except EOFError:
                     return AgentMessage()
-                except ValueError as error:
-                    self._write(f"{error}\n")
+                if reply is not None:
+                    return reply
 
+    def _show(self, text: str) -> None:
+        self._write(f"{text}\n")
 
-def _news(conversation: Conversation, tools: Sequence[ToolSpec], turn: int) -> list[str]:
-    task = conversation.task
-    lines = [f"── {task.environment} {task.split or ''} {'' if task.index is None else task.index}".rstrip()]
-    unseen = list(takewhile(lambda each: each.role != "assistant", reversed(conversation.messages)))
-    for message in reversed(unseen):
-        lines += _told(message)
-    if not turn:
-        lines += [*(f"  {usage(tool)}  {tool.description}".rstrip() for tool in tools), HELP]
-    return lines
+    def _show_all(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            for line in _told(message):
+                self._show(line)
 
 
 def _told(message: Message) -> list[str]:
@@ -67,15 +136,6 @@ def _told(message: Message) -> list[str]:
             return [f"{message.name}: {', '.join(notes)}".rstrip(": "), described(message.blocks)]
         case _:
             assert_never(message)
-
-
-def _understood(line: str, tools: Sequence[ToolSpec], id: str) -> AgentMessage:
-    name, _, rest = line.partition(" ")
-    if name == "say" and not any(tool.name == name for tool in tools):
-        return AgentMessage(text=unquoted(rest.strip()))
-    if not name:
-        raise ValueError(HELP)
-    return AgentMessage(calls=(ToolInvocation(name, typed_call(find_tool(tools, name), rest.strip()), id),))
 
 
 def typed_line(read: Callable[[str], str]) -> str:
