@@ -465,6 +465,7 @@ class Lying(Scripted):
     """Offers links, and answers the first request on each with a lie."""
 
     lie = b""
+    greets = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         first = await reader.readexactly(len(b"GET /-/mux"))
@@ -474,6 +475,8 @@ class Lying(Scripted):
             return
         try:
             await reader.readuntil(b"\r\n\r\n")
+            if not self.greets:
+                return
             writer.write(link.SWITCHED + HELLO)
             await reader.read(1)
             writer.write(self.lie)
@@ -501,6 +504,32 @@ async def test_a_link_that_is_always_cut_is_given_up() -> None:
         assert links(client) == 0
     assert len(server.asked("/-/mux")) == 3
     assert len(server.asked("/ping")) == 5
+
+
+async def test_after_an_outage_a_link_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexed, "PAUSE_SECONDS", 0.0)
+    lying = Lying()
+    lying.lie, lying.greets = LIES["garbage"], False
+    async with scripted(ours=True, script=lying) as server, AsyncORS(server.url, options=QUICK) as client:
+        remote = client._remote(server.url)
+        for _ in range(5):
+            await remote.exchange("POST", "/ping", {}, None)
+        assert links(client) == 0
+        lying.greets = True
+        with pytest.raises(Broken):  # it went over a link, and was answered with a lie
+            await remote.exchange("POST", "/ping", {}, None)
+        assert links(client) == 1
+
+
+async def test_a_server_that_does_not_greet_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplexed, "GREETING_SECONDS", 0.05)
+    async with scripted(ours=True) as server, AsyncORS(server.url, options=QUICK) as client:
+        server.on("/-/mux", Reply(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"))
+        remote = client._remote(server.url)
+        await remote.exchange("POST", "/ping", {}, None)
+        await asyncio.gather(*(remote.exchange("POST", "/ping", {}, None) for _ in range(20)))
+    assert len(server.asked("/-/mux")) == 1
+    assert len(server.asked("/ping")) == 21
 
 
 async def test_a_link_whose_server_is_silent_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """All sessions over one connection, where the server is ours too; HTTP where it is not."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from urllib.parse import unquote
 from weakref import WeakSet
@@ -25,8 +26,10 @@ FIRST_SECONDS = 5.0
 """How long other requests wait for the first answer, which shows whether the server is ours."""
 SILENCE_SECONDS, LAST_SECONDS = 10.0, 1.0
 """A link is cut when its server has sent nothing for that long, and then nothing after one more request."""
-MAX_FAILURES = 3
-"""Attempts in a row to make a link that may break; then all goes by HTTP."""
+GREETING_SECONDS = 5.0
+"""How long a server may take to offer a link."""
+MAX_FAILURES, PAUSE_SECONDS = 3, 30.0
+"""After so many attempts in a row that broke, or one without an answer, all goes by HTTP for that long."""
 _OF_HTTP = frozenset({API_KEY, "Accept-Encoding", "Content-Type", "User-Agent"})  # sent once, or never
 
 
@@ -42,7 +45,7 @@ class MultiplexedTransport:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._links: dict[str, Link] = {}  # by API key
         self._made: WeakSet[Link] = WeakSet()  # also those that only finish their last requests
-        self._refused: set[str] = set()
+        self._by_http: dict[str, float] = {}  # until when no link is tried, by API key
         self._ours: bool | None = None
         self._first: asyncio.Future[None] | None = None  # while the first request waits for its answer
         self._linking = asyncio.Lock()
@@ -98,12 +101,15 @@ class MultiplexedTransport:
         if link is not None and link.is_up:
             return link
         if link is not None and link.is_garbled:
-            self._refused.add(key)
-        if not self._ours or key in self._refused:
+            self._by_http[key] = math.inf
+        if not self._ours or loop.time() < self._by_http.get(key, 0):
             return None
         async with self._linking:
             link = self._links.get(key)
-            return link if link is not None and link.is_up else await self._make(loop, key)
+            if link is not None and link.is_up:
+                return link
+            # Perhaps the request before this one has just been refused.
+            return None if loop.time() < self._by_http.get(key, 0) else await self._make(loop, key)
 
     async def _make(self, loop: asyncio.AbstractEventLoop, key: str) -> "Link | None":
         asked = {API_KEY: key} if key else {}
@@ -112,11 +118,12 @@ class MultiplexedTransport:
         link = Link(head, self._options.answer_bytes, self._http.buffer)
         await self._http.connected(self._http.with_protocol(loop, link))
         self._made.add(link)
+        self._failures += 1
         try:
-            async with asyncio.timeout(self._options.connect_seconds):
+            async with asyncio.timeout(min(self._options.connect_seconds, GREETING_SECONDS)):
                 offered = await link.greeted
         except TimeoutError:
-            offered = None
+            offered, self._failures = None, MAX_FAILURES
         except BaseException:
             link.cut()
             raise
@@ -125,15 +132,16 @@ class MultiplexedTransport:
             self._links[key] = link
             return link
         link.cut()
-        self._failures += offered is None
-        if offered is False or self._failures >= MAX_FAILURES:
-            self._refused.add(key)
+        if offered is False:
+            self._by_http[key] = math.inf
+        elif self._failures >= MAX_FAILURES:
+            self._by_http[key], self._failures = loop.time() + PAUSE_SECONDS, 0
         return None
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         # A script may call asyncio.run() more than once, and connections end with their loop.
         self._loop = loop
-        self._links = {}
+        self._links, self._by_http = {}, {}
         self._made = WeakSet()
         self._ours = self._first = None
         self._linking = asyncio.Lock()
