@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ors._json import dumps, loads
-from ors._protocol import CHUNK_BYTES, CallReader, error_event, result_events, short_result, task_id_event
+from ors._protocol import (
+    CHUNK_BYTES,
+    CallReader,
+    ending_error,
+    ending_events,
+    error_event,
+    result_events,
+    task_id_event,
+)
 from ors._protocol.sse import Decoder, Event, encode
 from tests.requirements import proves
 
@@ -119,10 +127,11 @@ def test_a_piece_that_begins_with_an_escaped_character_is_as_long_as_any_other()
         assert "".join([*full, last]).replace("\\u0020", " ").encode() == text
 
 
-def test_a_result_in_one_piece_is_taken_out_of_its_events_as_it_is() -> None:
-    assert short_result(task_id_event("t") + result_events(b'{"ok":true}')) == b'{"ok":true}'
-    assert short_result(task_id_event("t") + result_events(b"1" * (CHUNK_BYTES + 1))) is None
-    assert short_result(task_id_event("t") + error_event("it broke")) is None
+def test_the_ending_of_a_call_is_a_result_or_an_error() -> None:
+    assert ending_error(b'{"ok":true}') is None
+    assert ending_events(b'{"ok":true}') == result_events(b'{"ok":true}')
+    error = error_event("it\nbroke", "tool")
+    assert (ending_error(error), ending_events(error)) == (("it\nbroke", "tool"), error)
 
 
 @given(data=st.text(st.characters(exclude_categories=["Cs"])), at=cuts)

@@ -4,7 +4,10 @@ from ors._protocol.sse import Decoder, encode
 
 CHUNK_BYTES = 4096
 _TASK_ID = b"event: task_id\ndata: "
+_CHUNK = b"event: chunk\ndata: "
 _END = b"event: end\ndata: "
+_ERROR = b"event: error\n"
+_NEVER_STRIPPED = bytes(range(0x21, 0x7F))
 _LINE_SEPARATORS = (
     (b"\xc2\x85", b"\\u0085"),
     (b"\xe2\x80\xa8", b"\\u2028"),
@@ -27,11 +30,6 @@ def task_id_event(task_id: str) -> bytes:
     return _TASK_ID + task_id.encode() + b"\n\n"
 
 
-def event_task_id(event: bytes) -> bytes:
-    """The task id in the first event of a call."""
-    return event[len(_TASK_ID) : -2]
-
-
 def error_event(message: str, reason: str = "") -> bytes:
     """The last event of a call without a result. `reason` is for programs."""
     return encode("error", message, reason=reason) if reason else encode("error", message)
@@ -49,7 +47,7 @@ def result_events(result: bytes) -> bytes:
         result = one_line(result)
     if len(result) <= CHUNK_BYTES:
         return _END + result + b"\n\n"
-    return b"".join(_parts(result))
+    return _regular_parts(result) or b"".join(_parts(result))
 
 
 def one_line(text: bytes) -> bytes:
@@ -59,17 +57,33 @@ def one_line(text: bytes) -> bytes:
     return text
 
 
-def short_result(events: bytes) -> bytes | None:
-    """The result in the events of a call that this server wrote; None if it has chunks, or there is none.
-
-    `CallReader` reads all events, and takes forty times as long.
-    """
-    return short_tail(events.partition(b"\n\n")[2])
+def ending_events(ending: bytes) -> bytes:
+    """The events after `task_id`. `ending` is a result as compact JSON, or the `error` event."""
+    return ending if ending.startswith(_ERROR) else result_events(ending)
 
 
-def short_tail(tail: bytes) -> bytes | None:
-    """The same, for the events after the first one."""
-    return tail[len(_END) : -2] if tail.startswith(_END) else None
+def ending_error(ending: bytes) -> tuple[str, str | None] | None:
+    """The message and the reason of an ending that is an `error` event; None if it is a result."""
+    if not ending.startswith(_ERROR):
+        return None
+    reader = CallReader()
+    reader.feed(ending)
+    return reader.error or "", reader.reason
+
+
+def _regular_parts(text: bytes) -> bytes | None:
+    """The events of a long text that can be cut at every `CHUNK_BYTES`, as nearly all can; else None."""
+    # By a few operations on the whole text: 1 MB takes 40 µs, cut by cut 90 µs.
+    edges = text[CHUNK_BYTES - 1 :: CHUNK_BYTES] + text[CHUNK_BYTES::CHUNK_BYTES]
+    if edges.translate(None, _NEVER_STRIPPED):
+        return None
+    view = memoryview(text)
+    pieces: list[bytes | memoryview] = [
+        view[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES)
+    ]
+    pieces[-2:] = [b"".join((pieces[-2], b"\n\n", _END, pieces[-1], b"\n\n"))]
+    pieces[0] = _CHUNK + pieces[0]
+    return (b"\n\n" + _CHUNK).join(pieces)
 
 
 def _parts(text: bytes) -> list[bytes | memoryview]:
@@ -81,11 +95,11 @@ def _parts(text: bytes) -> list[bytes | memoryview]:
         end = start + CHUNK_BYTES - len(lead)
         # Usually the text can be cut right here: checking first saves a function call per piece.
         if (0x20 < text[end] < 0x7F and 0x20 < text[end - 1] < 0x7F) or (end := _plain_cut(text, end)):
-            parts += (b"event: chunk\ndata: ", lead, view[start:end], b"\n\n")
+            parts += (_CHUNK, lead, view[start:end], b"\n\n")
             start, lead = end, b""
             continue
         piece, start, next_lead = _escaped_cut(text, start, start + CHUNK_BYTES - len(lead) - 5)
-        parts += (b"event: chunk\ndata: ", lead, piece, b"\n\n")
+        parts += (_CHUNK, lead, piece, b"\n\n")
         lead = next_lead
     parts += (_END, lead, view[start:], b"\n\n")
     return parts

@@ -44,7 +44,12 @@ _BREAK = re.compile(rb"[\r\n]")
 
 
 def frame(kind: int, number: int, payload: bytes = b"") -> bytes:
-    return _HEADER.pack(len(payload), kind, number) + payload
+    return header(kind, number, len(payload)) + payload
+
+
+def header(kind: int, number: int, size: int) -> bytes:
+    """The beginning of a frame whose payload, of `size` bytes, is written after it."""
+    return _HEADER.pack(size, kind, number)
 
 
 Asked = tuple[str, str, bytes, dict[bytes, bytes], bytes]
@@ -117,7 +122,10 @@ def read_call(payload: bytes) -> tuple[str, bytes, bytes, bytes]:
 
 
 def result_frame(number: int, task_id: bytes, result: bytes) -> bytes:
-    """Encodes the task id and the result of a tool call, which is JSON, with a space between them."""
+    """Encodes the task id and the result of a tool call, which is JSON, with a space between them.
+
+    A long result begins in `PART` frames, the first of which has the task id.
+    """
     header = _HEADER.pack(len(task_id) + 1 + len(result), RESULT, number)
     return b"%b%b %b" % (header, task_id, result)
 
@@ -204,23 +212,33 @@ class Frames:
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
         """Yields the frames that are complete now: kind, number, payload. Raises ValueError."""
-        if self._rest:
-            self._rest += data
+        at, size = 0, len(data)
+        while self._rest:  # only a frame that arrives in parts is put together
+            more = data[at : at + self._need - len(self._rest)]
+            self._rest += more
+            at += len(more)
             if len(self._rest) < self._need:
                 return
-            data = bytes(self._rest)
-            self._rest.clear()
-        at, size = 0, len(data)
+            length, kind, number = self._header(self._rest, 0)
+            self._need = _HEADER.size + length
+            if len(self._rest) == self._need:
+                payload = bytes(memoryview(self._rest)[_HEADER.size :])
+                self._rest.clear()
+                yield kind, number, payload
         while size - at >= _HEADER.size:
-            length, kind, number = _HEADER.unpack_from(data, at)
-            if length > self._limit:
-                raise ValueError(f"a frame of {length} bytes")
+            length, kind, number = self._header(data, at)
             end = at + _HEADER.size + length
             if end > size:
+                self._need = end - at
                 break
             yield kind, number, data[at + _HEADER.size : end]
             at = end
-        if at < size:
-            self._rest += data[at:]
-            known = len(self._rest) >= _HEADER.size
-            self._need = _HEADER.size + (_HEADER.unpack_from(self._rest)[0] if known else 0)
+        else:
+            self._need = _HEADER.size
+        self._rest += data[at:]
+
+    def _header(self, data: bytes | bytearray, at: int) -> tuple[int, int, int]:
+        length, kind, number = _HEADER.unpack_from(data, at)
+        if length > self._limit:
+            raise ValueError(f"a frame of {length} bytes")
+        return length, kind, number

@@ -23,7 +23,7 @@ class LinkEnd:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._frames = frames.Frames(longest)
-        self._unsent: list[bytes] = []
+        self._unsent: list[bytes | memoryview] = []
         self._unsent_bytes = 0
         self.heard = self._loop.time()
         """When the other end was last heard from."""
@@ -48,7 +48,7 @@ class LinkEnd:
     def _misunderstood(self, error: Exception) -> None:
         self.cut()
 
-    def write(self, frame: bytes) -> None:
+    def write(self, frame: bytes | memoryview) -> None:
         if not self._unsent:
             self._loop.call_soon(self.flush)
         self._unsent.append(frame)

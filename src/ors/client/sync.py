@@ -6,10 +6,10 @@ from typing import Any, Self, overload
 from ors.client.client import DEFAULT_BASE_URL, AsyncORS
 from ors.client.portal import Portal
 from ors.client.requests.decode import SessionScore, Task
-from ors.client.sessions.call import OnTaskId
 from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound, Transport
+from ors.client.transports.multiplexed import OnTaskId
 from ors.client.transports.options import Options
 from ors.providers import Provider
 from ors.types import Blocks, JSONObject, RewardSpec, TerminalToolSpec, ToolOutput, ToolSpec

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, assert_never
 from pydantic import TypeAdapter
 
 from ors._json import dumps, loads
-from ors._protocol import CallReader, short_result
+from ors._protocol import ending_error
 from ors.client import ToolInvocation
 from ors.rollouts import (
     AgentMessage,
@@ -56,8 +56,8 @@ class SeenCall:
     """Seconds since the session began."""
     ended: float = 0.0
     seconds: float = 0.0
-    events: bytes = b""
-    """The events of its result, once it has ended."""
+    ending: bytes = b""
+    """Its result as JSON, or the `error` event, once it has ended."""
 
 
 class SeenSession:
@@ -113,8 +113,8 @@ class SeenSession:
 
     def _call_ended(self, event: CallEnded) -> int:
         call = self._running.pop(event.task_id)
-        call.ended, call.seconds, call.events = self.age, event.seconds, event.events
-        return len(event.events)
+        call.ended, call.seconds, call.ending = self.age, event.seconds, event.ending
+        return len(event.ending)
 
     def _prompt_asked(self, event: PromptAsked) -> int:
         if self.prompt is not None and not self.prompt.error:
@@ -229,14 +229,10 @@ def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:
 
 
 def _step(call: SeenCall) -> SeenStep:
-    text: bytes | str | None = short_result(call.events)
-    if text is None:
-        reader = CallReader()
-        reader.feed(call.events)
-        if reader.error is not None:
-            return SeenStep(call, _refusal(call, reader.error, reader.reason), failed=True)
-        text = reader.result or ""
-    return SeenStep(call, _result(call, loads(text)), failed=False)
+    error = ending_error(call.ending)
+    if error is not None:
+        return SeenStep(call, _refusal(call, *error), failed=True)
+    return SeenStep(call, _result(call, loads(call.ending)), failed=False)
 
 
 def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:

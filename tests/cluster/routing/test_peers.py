@@ -13,7 +13,7 @@ from ors.cluster.routing.peers import Peers
 from ors.cluster.routing.router import Router
 from ors.server.http.answers import Answer, Headers
 from ors.server.http.requests import Request
-from ors.server.http.streams import Later, Outcome
+from ors.server.http.streams import Later, Outcome, Sink
 from tests.support.environments import Lab
 from tests.support.live_server import serving
 from tests.support.threads import no_new_thread
@@ -62,7 +62,7 @@ async def test_a_server_is_found_though_its_name_could_not_be_looked_up_at_first
             await peers.close()
 
 
-class Status:
+class Status(Sink):
     """A sink that keeps the status of a short answer."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Status:
         else:
             outcome.begin(self)
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
         self.found.set_result(status)
         return True
 

@@ -19,6 +19,7 @@ from ors.server.http.streams import (
     Feed,
     Later,
     Outcome,
+    Sink,
     Stream,
     event,
 )
@@ -27,10 +28,11 @@ from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.shared import Shared
 
 HEAD = b"event: task_id\ndata: 7\n\n"
+ENDING = b"done"
 TAIL = b"event: end\ndata: done\n\n"
 
 
-class Recording:
+class Recording(Sink):
     """A sink that records what it is told; `there` is whether its reader is."""
 
     def __init__(self) -> None:
@@ -41,9 +43,9 @@ class Recording:
     def answer(self, outcome: Outcome) -> None:
         self.told.append(("answer", outcome))
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
         assert (status, headers) == (200, STREAM)
-        self.told.append(("whole", body + rest))
+        self.told.append(("whole", body))
         return self.there
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
@@ -75,7 +77,7 @@ class Turn:
         self.stream = CallStream(self.call, self.timers)
 
     def finish(self) -> None:
-        self.call.finish(Result(TAIL, "ok", ""))
+        self.call.finish(Result(ENDING, "ok", ""))
 
     async def told(self, count: int) -> list[tuple[Any, ...]]:
         """Waits for so many messages to the sink."""
@@ -158,7 +160,7 @@ async def test_a_call_whose_reader_leaves_writes_no_more_and_goes_on(turn: Turn,
     turn.stream.ping()
     turn.finish()
     assert turn.sink.told == before
-    assert turn.call.tail == TAIL
+    assert turn.call.ending == ENDING
 
 
 async def test_a_call_is_not_stopped_with_its_server(turn: Turn) -> None:

@@ -156,7 +156,7 @@ async def test_a_server_that_closes_ends_every_session() -> None:
     episode.go.set()
     async with asyncio.timeout(20):
         await closing
-    assert call.tail == error_event("no more", "shutdown")
+    assert call.ending == error_event("no more", "shutdown")
     for session in (creating, ready, calling):
         with pytest.raises(Gone, match=r"^no more$") as ended:
             session.check()
@@ -186,7 +186,7 @@ async def test_all_calls_can_be_stopped_and_their_sessions_stay() -> None:
 
     calls = [reserve(sessions, sid).calls.start(work, "x", {}, sid) for sid in ("a", "b")]
     sessions.stop_calls("no time left", "shutdown")
-    assert [call.tail for call in calls] == [error_event("no time left", "shutdown")] * 2
+    assert [call.ending for call in calls] == [error_event("no time left", "shutdown")] * 2
     assert len(sessions) == 2
 
 
@@ -233,7 +233,7 @@ async def test_a_drain_waits_for_a_client_that_has_to_come_back_for_its_result(
 
     call = reserve(sessions, "a").calls.start(work, "x", {}, "t")
     await settle()
-    assert call.tail == b""
+    assert call.ending == b""
     draining = asyncio.create_task(sessions.drain())
     await settle()
     assert not draining.done()

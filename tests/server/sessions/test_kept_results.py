@@ -103,7 +103,7 @@ def test_of_two_results_of_an_old_second_one_stays_when_the_other_goes() -> None
     kept.remove("a", old[0])
     found = kept.get("b", old[1])
     assert found is not None
-    assert (found.events, len(kept)) == (b"b", 2)
+    assert (found.ending, len(kept)) == (b"b", 2)
 
 
 def test_a_result_over_the_whole_budget_is_kept_until_it_is_delivered() -> None:
@@ -138,7 +138,7 @@ async def test_every_listener_but_a_removed_one_hears_of_the_end() -> None:
         assert 0 <= call.age < 60
         call.finish(Result(b"end"))
         call.finish(Result(b"a second end"))
-        assert (heard, call.tail, call.age) == (left, b"end", call.seconds)
+        assert (heard, call.ending, call.age) == (left, b"end", call.seconds)
         assert 0 <= call.seconds < 60
         call.unlisten(listeners[0])  # too late, and no error: a client may leave as the call ends
 

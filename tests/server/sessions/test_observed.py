@@ -7,7 +7,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from ors._protocol import error_event, task_id_event
+from ors._protocol import error_event
 from ors.errors import Gone, NotFound, ServerFailed, Unavailable
 from ors.limits import Limits
 from ors.server.episodes.result import Result, failed
@@ -35,7 +35,7 @@ from ors.server.sessions.shared import Shared
 from ors.types import ListToolsOutput, RewardSpec
 from tests.server.sessions.test_session import settle
 
-SCORED = Result(b"event: end\ndata: 1\n\n", reward=0.5, finished=True)
+SCORED = Result(b"1", reward=0.5, finished=True)
 
 
 class Seen:
@@ -136,7 +136,7 @@ async def test_observers_are_told_the_whole_life_of_a_session() -> None:
     sessions.delete("a", now=0, key="key")
     assert (len(sessions.shared.kept), sessions.shared.prompts.get("a")) == (0, None)
     ready, closed = (event for event in seen.events if isinstance(event, SessionReady | SessionClosed))
-    bytes, task = len(SCORED.events), Acting.task
+    bytes, task = len(SCORED.ending), Acting.task
     assert seen.events == [
         SessionOpened("a", "env", "key", "of the session"),
         SessionReady("a", "env", ANY, ""),
@@ -162,7 +162,7 @@ async def test_watchers_of_a_session_see_all_that_happens_in_it() -> None:
         PromptAsked("a", ["prompt"]),  # type: ignore[list-item]
         ToolsListed("a", []),
         CallStarted("a", "tool", call.id, {"x": 1}),
-        CallEnded("a", "tool", call.id, call.seconds, task_id_event(call.id) + SCORED.events),
+        CallEnded("a", "tool", call.id, call.seconds, SCORED.ending),
         SessionEnded("a", "deleted", "Session deleted", True),
     ]
 
@@ -544,5 +544,5 @@ async def test_a_call_that_its_session_takes_along_is_told_so() -> None:
     assert isinstance(call, Call)
     assert [one.id for one in session.calls] == [call.id]
     sessions.delete("a", now=0, key="key")
-    assert call.tail == error_event("Session deleted", "deleted")
+    assert call.ending == error_event("Session deleted", "deleted")
     await settle()

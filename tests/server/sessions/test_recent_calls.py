@@ -7,7 +7,7 @@ from ors.server.admin.live_sessions import Traffic
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.sessions.calls import Call, Calls
-from ors.server.sessions.kept_results import BUDGET_BYTES, CALL_BYTES, MOST_EVENTS_BYTES, RecentCalls
+from ors.server.sessions.kept_results import BUDGET_BYTES, CALL_BYTES, MOST_ENDING_BYTES, RecentCalls
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import Shared
 
@@ -40,13 +40,13 @@ def test_the_newest_calls_stay_within_the_budget() -> None:
 
 def test_a_large_result_is_not_kept_but_its_call_is() -> None:
     recent = RecentCalls()
-    add(recent, 1, size=MOST_EVENTS_BYTES)
-    add(recent, 2, size=MOST_EVENTS_BYTES + 1)
+    add(recent, 1, size=MOST_ENDING_BYTES)
+    add(recent, 2, size=MOST_ENDING_BYTES + 1)
     whole, large = recent.of("a", "")
-    assert (len(whole.events or b""), large.events, large.size) == (
-        MOST_EVENTS_BYTES,
+    assert (len(whole.ending or b""), large.ending, large.size) == (
+        MOST_ENDING_BYTES,
         None,
-        MOST_EVENTS_BYTES + 1,
+        MOST_ENDING_BYTES + 1,
     )
 
 

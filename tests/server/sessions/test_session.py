@@ -126,7 +126,7 @@ async def test_a_call_in_flight_counts() -> None:
     assert sessions.find("a", now=105)
     gate.set()
     await settle()
-    assert call.tail == b""
+    assert call.ending == b""
     sessions.reap(now=call.finished_at + 9)  # its end was activity too
     assert len(sessions) == 1
     sessions.reap(now=call.finished_at + 11)
@@ -175,7 +175,7 @@ async def finished(calls: Calls, tail: bytes, key: str | None = None) -> Call:
 
     call = calls.start(work, "x", {}, next(IDS), key)
     await settle()
-    assert call.tail == tail
+    assert call.ending == tail
     return call
 
 
@@ -186,7 +186,7 @@ async def test_results_are_kept_for_their_time_then_forgotten_but_for_the_key() 
     call = await finished(calls, b"result", key="k")
     for found in (calls.known(call.id, None), calls.known(None, "k")):
         assert isinstance(found, Call)
-        assert (found.id, found.tool, found.tail, found.seconds) == (call.id, "x", b"result", call.seconds)
+        assert (found.id, found.tool, found.ending, found.seconds) == (call.id, "x", b"result", call.seconds)
         assert found.key == "k"
     kept.reap(call.finished_at + 59)
     assert calls.by_id(call.id) is not None
@@ -206,7 +206,7 @@ async def test_each_key_leads_to_its_own_call() -> None:
     for key, call in made.items():
         found = calls.known(None, key)
         assert isinstance(found, Call)
-        assert (found.id, found.tail) == (call.id, key.encode())
+        assert (found.id, found.ending) == (call.id, key.encode())
 
 
 @proves("rejoin.kept-bytes")
@@ -215,7 +215,7 @@ async def test_over_the_budget_delivered_results_go_first_oldest_first() -> None
     kept, calls = shared.kept, calls_of(shared)
 
     def held(*wanted: Call) -> list[bytes | None]:
-        return [call.tail if (call := calls.by_id(each.id)) else None for each in wanted]
+        return [call.ending if (call := calls.by_id(each.id)) else None for each in wanted]
 
     gone, one, two = error_event("result no longer kept"), b"x" * 2600, b"y" * 900
     first, second, third = [await finished(calls, one, key) for key in ("a", "b", "c")]
@@ -302,7 +302,7 @@ async def test_stopping_calls_that_have_not_begun_leaves_nothing_behind() -> Non
     call = calls.start(work, "x", {}, "t")
     assert [task.get_name() for task in calls.stop("over", "cancelled")] == ["t"]
     await settle()
-    assert call.tail == error_event("over", "cancelled")
+    assert call.ending == error_event("over", "cancelled")
     assert calls.running == 0
 
 
@@ -321,7 +321,7 @@ async def test_work_that_is_cancelled_or_breaks_still_ends_its_call(
 
     call = calls_of(runtime()).start(work, "x", {}, "t")
     await settle()
-    assert (call.tail, caplog.messages) == (told, logged)
+    assert (call.ending, caplog.messages) == (told, logged)
     assert {record.name for record in caplog.records} <= {"ors.server"}
 
 

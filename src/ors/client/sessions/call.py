@@ -1,7 +1,7 @@
 """One tool call: sent once, rejoined until its result arrives."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from typing import Any
 from urllib.parse import unquote
@@ -22,10 +22,8 @@ from ors.client.requests.retry import Retry
 from ors.client.requests.server import RemoteServer, read_body
 from ors.client.requests.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
-from ors.client.transports.multiplexed import Answer
+from ors.client.transports.multiplexed import Answer, OnTaskId
 from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolFailed, TransportError
-
-OnTaskId = Callable[[str], None]
 
 
 class CallAddress:
@@ -98,7 +96,8 @@ class PendingCall(Interruptible):
         silence = self.loop.time() + remote.options.heartbeat_seconds
         self.silent_after = silence if remote.honours_keys else self._deadline
         link = None if remote.links is None else remote.links.link_up(to.headers, self.loop)
-        answer = None if link is None else link.call(to.wire_path, to.sid, self._key, self.body)
+        on_task_id = self._on_task_id if self._task_id is None else None
+        answer = None if link is None else link.call(to.wire_path, to.sid, self._key, self.body, on_task_id)
         if answer is None:
             headers = {**to.headers, IDEMPOTENCY_KEY: self._key}
             with self:
@@ -112,21 +111,26 @@ class PendingCall(Interruptible):
         finally:
             self._answer = None
         if told is None:
+            if answer.is_too_long:
+                answer.close()
+                raise ToolFailed(too_large("result", remote.options.answer_bytes), reason="limit")
             with self:
                 return await self._streamed(await answer.arrived())
-        task_id, _, result = told.partition(b" ")
-        if self._on_task_id is not None and self._task_id is None:
-            self._on_task_id(task_id.decode("latin-1"))
-        return result
+        return told
 
     def interrupt(self, error: ORSError) -> None:
         """Makes the call raise `error`. Over a link by its answer, without cancelling the task."""
         if self._answer is None:
             super().interrupt(error)
+        elif isinstance(error, TransportError) and self._still_arrives(self._answer):
+            return
         elif not self._answer.begun.done():
             self._answer.begun.set_exception(error)
         elif not isinstance(error, TransportError):
             self.loop.call_soon(self.interrupt, error)  # when the call has woken, unless it is over then
+
+    def _still_arrives(self, answer: Answer) -> bool:
+        return self.loop.time() - answer.heard < self._remote.options.heartbeat_seconds
 
     async def _streamed(self, response: Response) -> str:
         if response.status != 200:

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 from weakref import WeakSet
 
@@ -21,6 +21,8 @@ from ors.client.transports.connection import detect_silence
 from ors.client.transports.http import DirectTransport
 from ors.client.transports.options import Options
 from ors.errors import BadRequest
+
+OnTaskId = Callable[[str], None]
 
 FIRST_SECONDS = 5.0
 """How long other requests wait for the first answer, which shows whether the server is ours."""
@@ -152,6 +154,7 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
 
     def __init__(self, upgrade: bytes, longest: int, buffer: memoryview) -> None:
         super().__init__(upgrade, longest + frames.PIECE_BYTES)
+        self._longest = longest
         self._buffer = buffer
         self.is_up = True
         """Whether requests can be sent."""
@@ -184,24 +187,26 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             frame = frames.request_frame(number, (method, unquote(path), query.encode(), given, body))
         except (BadRequest, UnicodeEncodeError):
             return None  # HTTP says what is wrong
-        return self._sent(number, frame)
+        return self._sent(number, frame, Answer(self, number, self._loop))
 
-    def call(self, path: bytes, sid: str, key: str, body: bytes) -> "Answer | None":
+    def call(
+        self, path: bytes, sid: str, key: str, body: bytes, on_task_id: OnTaskId | None
+    ) -> "Answer | None":
         """Sends a tool call, as `ask` does."""
         if not self._fits(sid, body):
             return None
         number = self.next_number()
         frame = frames.call_frame(number, path, sid.encode("latin-1"), key.encode(), body)
-        return self._sent(number, frame)
+        return self._sent(number, frame, Answer(self, number, self._loop, self._longest, on_task_id))
 
     def _fits(self, sid: str, body: bytes) -> bool:
         # A proxy may lead links and requests to different servers.
         return self.is_up and sid.startswith(self._prefix) and len(body) < frames.LONGEST_OF_CLIENT
 
-    def _sent(self, number: int, frame: bytes) -> "Answer | None":
+    def _sent(self, number: int, frame: bytes, answer: "Answer") -> "Answer | None":
         if len(frame) > frames.LONGEST_OF_CLIENT:
             return None
-        answer = self.pending[number] = Answer(self, number, self._loop)
+        self.pending[number] = answer
         self.write(frame)
         return answer
 
@@ -271,11 +276,25 @@ class Answer(Incoming):
 
     _head = b""
     _window: Window | None = None
+    heard = 0.0
+    """When a part of the result was last received."""
+    is_too_long = False
+    """Whether the result is longer than the client reads."""
+    _size = 0  # of the result, as far as it has been received
 
-    def __init__(self, link: Link, number: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        link: Link,
+        number: int,
+        loop: asyncio.AbstractEventLoop,
+        longest: int = 0,
+        on_task_id: OnTaskId | None = None,
+    ) -> None:
         super().__init__(loop)
         self._link = link
         self._number = number
+        self._longest = longest  # how long the result of a call may be; 0 if it is no call
+        self._on_task_id = on_task_id
 
     @property
     def headers(self) -> HeaderFields:
@@ -299,14 +318,11 @@ class Answer(Incoming):
     # ── Called by the link ───────────────────────────────────────────────────────────────────────
 
     def take(self, kind: int, payload: bytes) -> None:
-        if (self.status > 0) is not (kind in (frames.PART, frames.END)):
-            raise ValueError(f"a frame of kind {kind} before or after its turn")
-        if kind == frames.RESULT:
-            self._link.done(self._number)
-            self._complete = True
-            if not self.begun.done():
-                self.begun.set_result(payload)
+        if kind in (frames.RESULT, frames.PART) and self._longest and not self.status:
+            self._take_result(payload, last=kind == frames.RESULT)
             return
+        if (self.status > 0) is not (kind in (frames.PART, frames.END)) or self._size:
+            raise ValueError(f"a frame of kind {kind} before or after its turn")
         if kind in (frames.WHOLE, frames.HEAD):
             self.status, self._head, payload = frames.read_answer(payload)
             self.begin()
@@ -316,6 +332,27 @@ class Answer(Incoming):
         if last:
             self._link.done(self._number)
         self.add(payload, last=last)
+
+    def _take_result(self, payload: bytes, *, last: bool) -> None:
+        if not self._size:
+            task_id, _, payload = payload.partition(b" ")
+            self._size = 1
+            if self._on_task_id is not None:
+                self._on_task_id(task_id.decode("latin-1"))
+        self._size += len(payload)
+        self.is_too_long = self._size > self._longest
+        if last:
+            self._link.done(self._number)
+            self._complete = True
+            payload = b"".join((*self._chunks, payload)) if self._chunks else payload
+        if self.begun.done():
+            return
+        if last or self.is_too_long:
+            self.begun.set_result(None if self.is_too_long else payload)
+        else:
+            self._chunks.append(payload)
+            self.heard = self._link.heard
+            self._taken(len(payload))
 
     def lost(self) -> None:
         self.lose("the connection broke")

@@ -16,7 +16,7 @@ from ors.server.admin.pages import LIVE_MAX_PAGE, PAGE
 from ors.server.app import App
 from ors.server.http.answers import Headers
 from ors.server.http.requests import Request
-from ors.server.http.streams import Feed, Outcome, Stream, event
+from ors.server.http.streams import Feed, Outcome, Sink, Stream, event
 
 FIRST_SECONDS = 0.1
 """How long to wait for the first events of all servers."""
@@ -34,7 +34,7 @@ def live(request: Request, peers: Peers, local: App | None) -> Feed:
     return _MergedFeed(request, peers, local).feed
 
 
-class _ServerFeed:
+class _ServerFeed(Sink):
     """The sink of one server's feed: keeps the latest of each event."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class _ServerFeed:
         if isinstance(outcome, Stream):
             outcome.leave()
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
         return True
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:

@@ -18,7 +18,7 @@ from ors.server.app import App
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import METRICS, READY, SESSIONS
-from ors.server.http.streams import Feed, Later, Outcome, Stream
+from ors.server.http.streams import Feed, Later, Outcome, Sink, Stream
 from ors.server.routes import ABOUT, LIVE_FEED
 
 ANSWER_SECONDS = 2.0
@@ -119,7 +119,7 @@ def _first(answers: list[tuple[str, Answer]]) -> Answer:
     return answers[0][1] if answers else refusal(Unavailable("No server is up", retry_after=1))
 
 
-class _Collected:
+class _Collected(Sink):
     def __init__(self) -> None:
         self.whole_answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._status = 0
@@ -132,8 +132,8 @@ class _Collected:
             outcome.leave()  # the answer of all servers, instead of that one's
             self.abort()
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        return self._give(Answer(status, body + rest))
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        return self._give(Answer(status, body))
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         self._status = status

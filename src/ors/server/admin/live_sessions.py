@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import Any
 
 from ors._json import dumps, loads
-from ors._protocol import task_id_event
+from ors._protocol import ending_events, task_id_event
 from ors._protocol.sse import PING
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.episodes.environments import ServedEnvironment
@@ -195,8 +195,8 @@ class SessionFeed:
         self.feed.tell(_prompt_event(prompt))
         known = {call.id for call in recent}
         others = [call for call in self.session.calls if call.id not in known]
-        older = [_kept(call) for call in others if call.tail is not None]
-        running = [_kept(call) for call in others if call.tail is None]
+        older = [_kept(call) for call in others if call.ending is not None]
+        running = [_kept(call) for call in others if call.ending is None]
         self.feed.tell(event("before", [*older, *map(_recent_call, recent), *running]))
 
     def tell_session(self, row: dict[str, Any]) -> bool:
@@ -221,7 +221,7 @@ class SessionFeed:
 
 def _more(happened: CallStarted | CallEnded) -> dict[str, Any]:
     if isinstance(happened, CallEnded):
-        return {"seconds": round(happened.seconds, 6), **_stream(happened.events)}
+        return {"seconds": round(happened.seconds, 6), **_stream(happened.task_id, happened.ending)}
     fits = len(dumps(happened.input)) <= MOST_SHOWN_BYTES
     return {"input": happened.input if fits else None}
 
@@ -232,26 +232,26 @@ def _prompt_event(prompt: bytes | None) -> bytes:
 
 
 def _recent_call(call: RecentCall) -> dict[str, Any]:
-    stream = None if call.events is None else (task_id_event(call.id) + call.events).decode()
+    stream = {"stream": None, "bytes": call.size} if call.ending is None else _stream(call.id, call.ending)
     return {
         "task_id": call.id,
         "tool": call.tool,
         "seconds": round(call.seconds, 6),
         "input": None if call.request is None else loads(call.request)["input"],
-        "stream": stream,
-        "bytes": call.size,
+        **stream,
     }
 
 
 def _kept(call: Call) -> dict[str, Any]:
     known = {"task_id": call.id, "tool": call.tool, "seconds": round(call.age, 6)}
     asked = {} if call.request is None else {"input": loads(call.request)["input"]}
-    return known | asked | ({} if call.tail is None else _stream(call.head + call.tail))
+    return known | asked | ({} if call.ending is None else _stream(call.id, call.ending))
 
 
-def _stream(events: bytes) -> dict[str, Any]:
-    fits = len(events) <= MOST_SHOWN_BYTES
-    return {"stream": events.decode() if fits else None, "bytes": len(events)}
+def _stream(task_id: str, ending: bytes) -> dict[str, Any]:
+    fits = len(ending) <= MOST_SHOWN_BYTES
+    stream = (task_id_event(task_id) + ending_events(ending)).decode() if fits else None
+    return {"stream": stream, "bytes": len(ending)}
 
 
 # ── What has happened lately ─────────────────────────────────────────────────────────────────────

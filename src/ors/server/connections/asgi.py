@@ -20,7 +20,7 @@ from ors.server.http.requests import (
     too_long,
     too_many_headers,
 )
-from ors.server.http.streams import Outcome, Stream
+from ors.server.http.streams import Outcome, Sink, Stream
 
 log = logging.getLogger("ors.server")
 
@@ -146,7 +146,7 @@ class ASGI:
         return True
 
 
-class _Response:
+class _Response(Sink):
     """One answer, as a queue of ASGI messages."""
 
     def __init__(self, request: Request) -> None:
@@ -211,10 +211,9 @@ class _Response:
         else:
             self.answer(failure())
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        length = (b"content-length", b"%d" % (len(body) + len(rest)))
-        self._start(status, [*headers.pairs, *self._more, length])
-        return self.end(body + rest)
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        self._start(status, [*headers.pairs, *self._more, (b"content-length", b"%d" % len(body))])
+        return self.end(body)
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         self._start(status, [*headers.pairs, *self._more])

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from ors._protocol import ending_events, task_id_event
 from ors.errors import BadRequest, ORSError
 from ors.server.connections.context import (
     LAST_READ_SECONDS,
@@ -39,7 +40,7 @@ from ors.server.connections.states import (
 )
 from ors.server.http.answers import STREAM, Answer, Headers, failure
 from ors.server.http.requests import Request
-from ors.server.http.streams import Outcome, Stream
+from ors.server.http.streams import Outcome, Sink, Stream
 
 log = logging.getLogger("ors.server")
 
@@ -59,7 +60,7 @@ class Framing(NamedTuple):
 PLAIN = Framing()
 
 
-class Connection(asyncio.Protocol):
+class Connection(Sink, asyncio.Protocol):
     """A client's connection: answers requests one after the other."""
 
     # CPython reads attributes quickly only of classes with slots, or with at most 30 attributes.
@@ -196,7 +197,13 @@ class Connection(asyncio.Protocol):
             self._framing = self._framing._replace(keep_alive=False)
             self.answer(failure())
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        return self._whole(status, headers, body, b"")
+
+    def result(self, task_id: str, ending: bytes) -> bool:
+        return self._whole(200, STREAM, task_id_event(task_id), ending_events(ending))
+
+    def _whole(self, status: int, headers: Headers, body: bytes, rest: bytes) -> bool:
         transport = self._transport
         if transport is None or transport.is_closing():
             return False

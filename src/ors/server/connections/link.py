@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from itertools import islice
 
 from ors._json import dumps
-from ors._protocol import event_task_id, frames, short_tail
+from ors._protocol import frames
 from ors._protocol.link import LinkEnd
 from ors.errors import BadRequest, Unavailable
 from ors.server.connections.context import KEEP_ALIVE_SECONDS, REQUEST_SECONDS, Open, Responder, Upgrade
-from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
+from ors.server.http.answers import Answer, Headers, failure, refusal
 from ors.server.http.requests import IDEMPOTENCY_KEY, SESSION_ID, Request
-from ors.server.http.streams import Outcome, Stream
+from ors.server.http.streams import Outcome, Sink, Stream
 
 log = logging.getLogger("ors.server")
 
@@ -205,10 +205,10 @@ class LinkServer(LinkEnd, asyncio.Protocol):
             self.close()
 
 
-class _Reply:
+class _Reply(Sink):
     """One request and its answer: the sink of a link."""
 
-    __slots__ = ("_credit", "_is_call", "_link", "_number", "_rest", "_stream")
+    __slots__ = ("_credit", "_is_call", "_last", "_link", "_number", "_rest", "_stream")
 
     def __init__(self, link: LinkServer, number: int, is_call: bool) -> None:
         self._link = link
@@ -216,6 +216,7 @@ class _Reply:
         self._is_call = is_call
         self._credit = frames.WINDOW_BYTES
         self._rest: memoryview | None = None  # the end of the answer, as far as it has not been sent
+        self._last = frames.END  # the kind of its last frame
         self._stream: Stream | None = None
 
     def leave(self) -> None:
@@ -260,18 +261,24 @@ class _Reply:
             log.error("a request was not answered", exc_info=error)
             self.answer(failure())
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
-        if self._is_call and headers is STREAM and (result := short_tail(rest)) is not None:
-            self._stream = None
-            self._link.write(frames.result_frame(self._number, event_task_id(body), result))
-            self._link.done(self._number)
-            return True
-        if len(body) + len(rest) > frames.PIECE_BYTES:
-            self.head(status, headers)
-            return self.end(body + rest)
+    def result(self, task_id: str, ending: bytes) -> bool:
+        if not self._is_call or not ending.startswith(b"{"):
+            return super().result(task_id, ending)
         self._stream = None
-        whole = frames.answer_frame(frames.WHOLE, self._number, status, headers.wire, body + rest)
-        self._link.write(whole)
+        if len(ending) > frames.PIECE_BYTES:
+            self._last = frames.RESULT
+            self.part(task_id.encode() + b" ")
+            return self.end(ending)
+        self._link.write(frames.result_frame(self._number, task_id.encode(), ending))
+        self._link.done(self._number)
+        return True
+
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        if len(body) > frames.PIECE_BYTES:
+            self.head(status, headers)
+            return self.end(body)
+        self._stream = None
+        self._link.write(frames.answer_frame(frames.WHOLE, self._number, status, headers.wire, body))
         self._link.done(self._number)
         return True
 
@@ -296,14 +303,16 @@ class _Reply:
 
     def _send_rest(self, rest: memoryview) -> None:
         while len(rest) <= frames.PIECE_BYTES or self._credit > 0:
-            piece, left = _cut(rest)
+            piece, left = _cut(rest, between_events=self._last == frames.END)
             self._credit -= len(piece)
             self._rest = left
+            last = left is None
+            # Not as one frame: copying a long piece takes longer than all else here.
+            self._link.write(frames.header(self._last if last else frames.PART, self._number, len(piece)))
+            self._link.write(piece)
             if left is None:
-                self._link.write(frames.frame(frames.END, self._number, piece))
                 self._link.done(self._number)
                 return
-            self._link.write(frames.frame(frames.PART, self._number, piece))
             if self._link.paused:
                 return
             rest = left
@@ -314,11 +323,11 @@ def _too_many(most: int) -> Unavailable:
     return Unavailable(text, retry_after=1, reason="limit")
 
 
-def _cut(data: memoryview) -> tuple[bytes, memoryview | None]:
-    if len(data) <= frames.PIECE_BYTES:
-        return bytes(data), None
-    piece = bytes(data[: frames.PIECE_BYTES])
-    # Between two events if possible: should this server die, an `error` event can follow.
-    end = piece.rfind(b"\n\n") + 2
-    piece = piece[:end] if end > 1 else piece
-    return piece, data[len(piece) :]
+def _cut(data: memoryview, *, between_events: bool) -> tuple[memoryview, memoryview | None]:
+    size = frames.PIECE_BYTES
+    if len(data) <= size:
+        return data, None
+    if between_events:  # if possible: should this server die, an `error` event can follow
+        size = bytes(data[:size]).rfind(b"\n\n") + 2
+        size = size if size > 1 else frames.PIECE_BYTES
+    return data[:size], data[size:]

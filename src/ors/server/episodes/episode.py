@@ -14,7 +14,6 @@ from ors._authoring.tool_signatures import Returned, ToolDef, checked
 from ors._authoring.tools import SPAWN, Toolbox, ToolsLost, call, live_tools, method
 from ors._json import dumps
 from ors._masking import hidden
-from ors._protocol import result_events
 from ors._rewards import REWARD_COMPONENTS, NamedRewards
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Environment, Secrets
@@ -237,7 +236,7 @@ class Episode:
         named = None if output.metadata is None else output.metadata.get(REWARD_COMPONENTS)
         if named is not None and type(named) is not NamedRewards:
             named = reward_components(output.metadata)
-        return Result(result_events(result), "ok", "", reward, finished, named)
+        return Result(result, "ok", "", reward, finished, named)
 
     def _was_last_step(self) -> bool:
         if self._steps_left is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from ors._json import dumps
-from ors._protocol import error_event, result_events
+from ors._protocol import error_event
 from ors.types import Block, ImageBlock, RunToolError, TextBlock, ToolOutput
 
 MARKER = "\n… [cut: {shown} of {whole} characters are shown]"
@@ -13,9 +13,10 @@ MARKER = "\n… [cut: {shown} of {whole} characters are shown]"
 
 @dataclass(slots=True)
 class Result:
-    """The end of a call, with the events for its client."""
+    """The end of a call, as its client is told it, and what it means."""
 
-    events: bytes
+    ending: bytes
+    """The output or the refusal as JSON, or the `error` event."""
     kind: str = "ok"
     """"ok", "refused" or "failed"."""
     reason: str = ""
@@ -31,7 +32,7 @@ def failed(message: str, reason: str) -> Result:
 
 def refused(error: RunToolError) -> Result:
     """The result of a call that the tool or the server refused."""
-    return Result(result_events(dumps(error)), "refused", error.reason or "tool")
+    return Result(dumps(error), "refused", error.reason or "tool")
 
 
 def already_finished(name: str) -> Result:

@@ -107,7 +107,7 @@ class MCPStream(CallStream):
 
     def begin(self, sink: Sink) -> None:
         self._sink = sink
-        if self._call.tail is not None:
+        if self._call.ending is not None:
             self._done()
             return
         self._call.listen(self._done)
@@ -125,12 +125,12 @@ class MCPStream(CallStream):
     _first = _sign
 
     def _done(self) -> None:
-        sink, tail, self._sink = self._sink, self._call.tail, None
-        if sink is None or tail is None:
+        sink, ending, self._sink = self._sink, self._call.ending, None
+        if sink is None or ending is None:
             return
         self._timers.pings.remove(self)
         self._timers.opening.remove(self)
-        answer = _result(self._message, tail)
+        answer = _result(self._message, ending)
         if self._opened:
             sink.end(event(answer))
         else:
@@ -170,15 +170,11 @@ def lost_call(request: Request, text: str) -> bytes:
         return Refused(INTERNAL, text).answer()
 
 
-def _result(message: Message, tail: bytes) -> bytes:
-    text: bytes | str | None = _protocol.short_tail(tail)
-    if text is None:
-        reader = _protocol.CallReader()
-        reader.feed(tail)
-        if reader.result is None:
-            return failed(message, reader.error or "")
-        text = reader.result
-    result = loads(text)
+def _result(message: Message, ending: bytes) -> bytes:
+    error = _protocol.ending_error(ending)
+    if error is not None:
+        return failed(message, error[0])
+    result = loads(ending)
     if not result["ok"]:
         return failed(message, result["error"])
     return called(message, result["output"]["blocks"], result["output"]["finished"])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ors._json import dumps
-from ors._protocol import task_id_event
+from ors._protocol import ending_events, task_id_event
 from ors._protocol.sse import PING
 from ors.errors import ORSError, Unavailable
 from ors.limits import ARRIVING_BYTES
@@ -26,11 +26,17 @@ AT_ONCE_SECONDS = 0.002
 class Sink(Protocol):
     """Destination of one answer: a client's connection, a link, or an ASGI server."""
 
+    __slots__ = ()
+
     def answer(self, outcome: "Outcome") -> None:
         """Answers with an outcome; nothing of the answer has been sent before."""
 
-    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
         """Sends a complete answer; returns whether the reader was still connected."""
+
+    def result(self, task_id: str, ending: bytes) -> bool:
+        """Sends the answer to a call that has ended; returns whether the reader was still connected."""
+        return self.whole(200, STREAM, task_id_event(task_id) + ending_events(ending))
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Begins an answer of unknown length, with its first bytes."""
@@ -86,14 +92,14 @@ class CallStream(Stream):
 
     def begin(self, sink: Sink) -> None:
         call = self._call
-        if call.tail is None:
+        if call.ending is None:
             self._sink = sink
             if call.listener is None:  # the usual case, without a call of `listen`
                 call.listener = self._done
             else:
                 call.listen(self._done)
             self._timers.opening.add(self)
-        elif sink.whole(200, STREAM, call.head, call.tail):
+        elif sink.result(call.id, call.ending):
             call.taken()
 
     def open(self) -> None:
@@ -110,22 +116,22 @@ class CallStream(Stream):
             self._timers.pings.add(self)
 
     def _first(self) -> bytes:
-        return self._call.head
+        return task_id_event(self._call.id)
 
     def _sign(self) -> bytes:
         return PING
 
     def _done(self) -> None:
         call, sink = self._call, self._sink
-        if sink is None or call.tail is None:
+        if sink is None or call.ending is None:
             return
         self._sink = None
         if self._opened:
             self._timers.pings.remove(self)
-            sent = sink.end(call.tail)
+            sent = sink.end(ending_events(call.ending))
         else:
             self._timers.opening.remove(self)
-            sent = sink.whole(200, STREAM, task_id_event(call.id), call.tail)
+            sent = sink.result(call.id, call.ending)
         if not sent:
             call.missed()
 

@@ -63,13 +63,14 @@ class CallStarted(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """A call has ended, with all its events. Only for watchers of its session."""
+    """A call has ended. Only for watchers of its session."""
 
     sid: str
     tool: str
     task_id: str
     seconds: float
-    events: bytes
+    ending: bytes
+    """Its result as JSON, or the `error` event."""
 
 
 class EpisodeStarted(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event, task_id_event
+from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event
 from ors.server.episodes.result import Result, failed
 from ors.server.sessions.shared import Shared
 
@@ -46,18 +46,18 @@ class NoCall(NamedTuple):
 
 
 class Call:
-    """One tool call. Once it is done, `tail` holds its events after `task_id`."""
+    """One tool call. Once it is done, `ending` holds its result as JSON, or the `error` event."""
 
     __slots__ = (
         "_listeners",
         "_owner",
+        "ending",
         "finished_at",
         "id",
         "key",
         "listener",
         "request",
         "seconds",
-        "tail",
         "task",
         "tool",
         "trace",
@@ -72,7 +72,7 @@ class Call:
         self.trace = trace
         self.seconds = -perf_counter()  # not the loop's clock: uvloop's has milliseconds only
         self.key = key
-        self.tail: bytes | None = None
+        self.ending: bytes | None = None
         self.task: asyncio.Task[None] | None = None
         self.finished_at = 0.0
         self._owner = owner
@@ -81,14 +81,9 @@ class Call:
         self._listeners: list[Listener] | None = None
 
     @property
-    def head(self) -> bytes:
-        """The first event, with the task id."""
-        return task_id_event(self.id)
-
-    @property
     def age(self) -> float:
         """Seconds since the call began, or its duration once it is done."""
-        return self.seconds + perf_counter() if self.tail is None else self.seconds
+        return self.seconds + perf_counter() if self.ending is None else self.seconds
 
     def listen(self, listener: Listener) -> None:
         """Calls `listener` when the call ends. It must still be running."""
@@ -105,9 +100,9 @@ class Call:
 
     def finish(self, result: Result) -> None:
         """Ends the call: keeps and counts the result, then delivers it. Only the first result counts."""
-        if self.tail is not None:
+        if self.ending is not None:
             return
-        self.tail = result.events
+        self.ending = result.ending
         # By the task: get_running_loop() takes a system call in CPython 3.11.
         loop = asyncio.get_running_loop() if self.task is None else self.task.get_loop()
         self.task = None
@@ -118,7 +113,7 @@ class Call:
         shared.running -= 1
         if owner.by_task_id is None:
             owner.by_task_id = {}
-        owner.by_task_id[self.id] = shared.kept.add(self, owner, result.events)
+        owner.by_task_id[self.id] = shared.kept.add(self, owner, result.ending)
         owner.watch(self, result)
         listener, others = self.listener, self._listeners
         if listener is not None:
@@ -182,9 +177,9 @@ class Calls:
     def _call(self, id: str, known: Call | int) -> Call:
         if isinstance(known, Call):
             return known
-        tail, tool, seconds, key = self.shared.kept.get(id, known) or (GONE, "", 0.0, None)
+        ending, tool, seconds, key = self.shared.kept.get(id, known) or (GONE, "", 0.0, None)
         call = Call(self, tool, id, key, "")
-        call.tail, call.seconds = tail, seconds
+        call.ending, call.seconds = ending, seconds
         return call
 
     def spent(self, key: str) -> bool:

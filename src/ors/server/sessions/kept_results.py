@@ -22,8 +22,8 @@ AT_ONCE = 2000
 class KeptResult(NamedTuple):
     """The result of a finished call."""
 
-    events: bytes
-    """Its events after `task_id`."""
+    ending: bytes
+    """Its result as JSON, or the `error` event."""
     tool: str
     seconds: float
     key: str | None
@@ -70,16 +70,16 @@ class KeptResults:
         """Whether some result was not delivered yet."""
         return bool(self._awaited)
 
-    def add(self, call: "Call", owner: "Calls", events: bytes) -> int:
+    def add(self, call: "Call", owner: "Calls", ending: bytes) -> int:
         """Keeps the result of a call; returns the second under which it is found."""
         if call.finished_at >= self._until:
             self._begin(int(call.finished_at))
         id, number = call.id, owner.owner_number or self._join(owner)
-        self._latest.rows[id] = (events, call.tool, call.seconds, call.key, number)
+        self._latest.rows[id] = (ending, call.tool, call.seconds, call.key, number)
         if call.listener is None:
             self._awaited.add(id)
         self._count += 1
-        self.bytes += len(events) + RECORD_BYTES
+        self.bytes += len(ending) + RECORD_BYTES
         if self.bytes > self._budget:
             self._make_room(newest=id)
         return self._second
@@ -123,10 +123,10 @@ class KeptResults:
 
     def _pop(self, found: _Second, id: str) -> tuple[str | None, int]:
         """Removes a result; returns its key and the number of its owner."""
-        events, _, _, key, number = found.rows.pop(id)
+        ending, _, _, key, number = found.rows.pop(id)
         self._awaited.discard(id)
         self._count -= 1
-        self.bytes -= len(events) + RECORD_BYTES
+        self.bytes -= len(ending) + RECORD_BYTES
         return key, number
 
     def _drop_if_empty(self, second: int) -> None:
@@ -183,8 +183,8 @@ class KeptResults:
 BUDGET_BYTES = 2 * 2**20
 """What all kept calls may take together: a few thousand small ones."""
 CALL_BYTES = 500
-"""What an entry takes besides its request and its events."""
-MOST_EVENTS_BYTES = 2**18
+"""What an entry takes besides its request and its ending."""
+MOST_ENDING_BYTES = 2**18
 """A result over this is not kept; its call is."""
 
 
@@ -201,10 +201,10 @@ class RecentCall(NamedTuple):
     """By the clock of the event loop."""
     request: bytes | None
     """The body of the request that made it; None if it is too large."""
-    events: bytes | None
-    """Its events after `task_id`; None if they are too large."""
+    ending: bytes | None
+    """Its result as JSON, or the `error` event; None if it is too large."""
     size: int
-    """The size of those events."""
+    """The size of the ending."""
 
 
 MOST_A_SECOND = 2000
@@ -236,12 +236,12 @@ class RecentCalls:
         seconds: float,
         finished_at: float,
         request: bytes | None,
-        events: bytes,
+        ending: bytes,
     ) -> None:
         self.left -= 1
-        size = len(events)
-        if size <= MOST_EVENTS_BYTES:
-            self._newer += (sid, key, id, tool, seconds, finished_at, request, events, size)
+        size = len(ending)
+        if size <= MOST_ENDING_BYTES:
+            self._newer += (sid, key, id, tool, seconds, finished_at, request, ending, size)
             self._room -= size
         else:
             self._newer += (sid, key, id, tool, seconds, finished_at, request, None, size)
@@ -254,7 +254,7 @@ class RecentCalls:
 
     def prompt(self, sid: str, key: str) -> bytes | None:
         """The prompt of a session of that key, as JSON, if it is kept."""
-        return next((each.events for each in self._entries(sid, key) if not each.id), None)
+        return next((each.ending for each in self._entries(sid, key) if not each.id), None)
 
     def of(self, sid: str, key: str) -> list[RecentCall]:
         """The kept calls of a session of that key, oldest first."""

@@ -290,12 +290,12 @@ class ServerSession:
         self.seen = call.finished_at  # a running call counts as activity, up to its end
         self.score.add(result)
         labels = (self.environment, call.tool, result.kind, result.reason)
-        shared, events = self._shared, result.events
-        shared.calls.add(labels, call.seconds, len(events))
+        shared, ending = self._shared, result.ending
+        shared.calls.add(labels, call.seconds, len(ending))
         recent = shared.recent
         if recent is not None and recent.left > 0:
             recent.add(
-                self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, events
+                self.sid, self.key, call.id, call.tool, call.seconds, call.finished_at, call.request, ending
             )
         observers = shared.observers
         if observers.all or result.kind != "ok" or log.isEnabledFor(logging.DEBUG):
@@ -308,7 +308,7 @@ class ServerSession:
                     result.kind,
                     result.reason,
                     call.seconds,
-                    len(result.events),
+                    len(ending),
                     result.reward,
                     result.finished,
                     call.trace,
@@ -316,7 +316,7 @@ class ServerSession:
                 )
             )
         if observers.watched and self.sid in observers.watched:
-            observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, call.head + events))
+            observers.show(CallEnded(self.sid, call.tool, call.id, call.seconds, ending))
         if result.finished and not self.score.counted:
             end_episode(self, self._shared, failed=False)
 
