@@ -12,7 +12,6 @@ from ors._protocol import (
     CHUNK_BYTES,
     CallReader,
     ending_error,
-    ending_events,
     error_event,
     result_events,
     task_id_event,
@@ -129,9 +128,9 @@ def test_a_piece_that_begins_with_an_escaped_character_is_as_long_as_any_other()
 
 def test_the_ending_of_a_call_is_a_result_or_an_error() -> None:
     assert ending_error(b'{"ok":true}') is None
-    assert ending_events(b'{"ok":true}') == result_events(b'{"ok":true}')
+    assert result_events(b'{"ok":true}') == b'event: end\ndata: {"ok":true}\n\n'
     error = error_event("it\nbroke", "tool")
-    assert (ending_error(error), ending_events(error)) == (("it\nbroke", "tool"), error)
+    assert (ending_error(error), result_events(error)) == (("it\nbroke", "tool"), error)
 
 
 @given(data=st.text(st.characters(exclude_categories=["Cs"])), at=cuts)

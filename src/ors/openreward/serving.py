@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from ors._json import dumps
-from ors._protocol import result_events
 from ors._protocol.sse import encode
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
@@ -91,7 +90,7 @@ class SandboxEndpoints:
             asyncio.get_running_loop().call_soon(self._delete, session.sid, session.key)
             return failed(str(error), error.reason or "")
         session.needs_pings = True  # from now on: its client cannot ping before it knows the id
-        return Result(result_events(dumps({"sid": session.sid})))
+        return Result(dumps({"sid": session.sid}))
 
     def run(self, request: Request) -> Outcome:
         session, asked = self._session(request), request.model(Command)
@@ -114,7 +113,7 @@ class SandboxEndpoints:
         except (ORSError, ValueError) as error:  # ValueError: a zero byte
             return failed(str(error), getattr(error, "reason", None) or "")
         output = base64.b64encode(ran.output).decode()
-        return Result(result_events(dumps({**ran._asdict(), "output": output})))
+        return Result(dumps({**ran._asdict(), "output": output}))
 
     async def stat_file(self, request: Request) -> Answer:
         return answer(commands.sizes(await self._file(request, "stat", request.asked("sha256"))))

@@ -8,7 +8,7 @@ from heapq import nlargest
 from typing import Any
 
 from ors._json import dumps, loads
-from ors._protocol import ending_events, task_id_event
+from ors._protocol import result_events, task_id_event
 from ors._protocol.sse import PING
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.episodes.environments import ServedEnvironment
@@ -250,7 +250,7 @@ def _kept(call: Call) -> dict[str, Any]:
 
 def _stream(task_id: str, ending: bytes) -> dict[str, Any]:
     fits = len(ending) <= MOST_SHOWN_BYTES
-    stream = (task_id_event(task_id) + ending_events(ending)).decode() if fits else None
+    stream = (task_id_event(task_id) + result_events(ending)).decode() if fits else None
     return {"stream": stream, "bytes": len(ending)}
 
 

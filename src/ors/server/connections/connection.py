@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from ors._protocol import ending_events, task_id_event
+from ors._protocol import result_events, task_id_event
 from ors.errors import BadRequest, ORSError
 from ors.server.connections.context import (
     LAST_READ_SECONDS,
@@ -197,13 +197,10 @@ class Connection(Sink, asyncio.Protocol):
             self._framing = self._framing._replace(keep_alive=False)
             self.answer(failure())
 
-    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
-        return self._whole(status, headers, body, b"")
-
     def result(self, task_id: str, ending: bytes) -> bool:
-        return self._whole(200, STREAM, task_id_event(task_id), ending_events(ending))
+        return self.whole(200, STREAM, task_id_event(task_id), result_events(ending))
 
-    def _whole(self, status: int, headers: Headers, body: bytes, rest: bytes) -> bool:
+    def whole(self, status: int, headers: Headers, body: bytes, rest: bytes = b"") -> bool:
         transport = self._transport
         if transport is None or transport.is_closing():
             return False

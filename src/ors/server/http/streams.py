@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ors._json import dumps
-from ors._protocol import ending_events, task_id_event
+from ors._protocol import result_events, task_id_event
 from ors._protocol.sse import PING
 from ors.errors import ORSError, Unavailable
 from ors.limits import ARRIVING_BYTES
@@ -36,7 +36,7 @@ class Sink(Protocol):
 
     def result(self, task_id: str, ending: bytes) -> bool:
         """Sends the answer to a call that has ended; returns whether the reader was still connected."""
-        return self.whole(200, STREAM, task_id_event(task_id) + ending_events(ending))
+        return self.whole(200, STREAM, task_id_event(task_id) + result_events(ending))
 
     def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
         """Begins an answer of unknown length, with its first bytes."""
@@ -128,7 +128,7 @@ class CallStream(Stream):
         self._sink = None
         if self._opened:
             self._timers.pings.remove(self)
-            sent = sink.end(ending_events(call.ending))
+            sent = sink.end(result_events(call.ending))
         else:
             self._timers.opening.remove(self)
             sent = sink.result(call.id, call.ending)
