@@ -34,6 +34,10 @@ class Postponed:
 class Overheated(NamedTuple):
     degrees: float
 """,
+    "Suspended": """
+class Suspended(NamedTuple):
+    sid: str
+""",
 }
 UNIONS = {
     "AudioBlock": ("types.py", "Block = TextBlock | ImageBlock"),
@@ -46,6 +50,7 @@ UNIONS = {
         "Outcome = Scored | Unscored | Truncated | Refused | Failed",
     ),
     "Overheated": ("server/observe/events.py", "Event = (\n    SessionOpened"),
+    "Suspended": ("server/observe/events.py", "Watched = EpisodeStarted | EpisodeForked"),
 }
 FILES = {
     "AudioBlock": {
@@ -74,6 +79,7 @@ FILES = {
         "inspector/run_queries.py",
     },
     "Overheated": {"server/observe/log.py"},
+    "Suspended": {"server/admin/live_sessions.py"},
 }
 NEVER = re.compile(
     r'^ors/(\S+?):\d+: error: Argument 1 to "assert_never" has incompatible type "([^"]+)"', re.M

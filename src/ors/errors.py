@@ -28,7 +28,7 @@ Each error has `status`, its HTTP status, and `who`, the party that failed: "cli
 or "network". A trainer masks every error that is not of the "client".
 `reason` is a code for programs, if the server sent one: "environment" (its code raised), "tool_timeout",
 "setup_timeout", "limit", "missing_secrets", "cancelled", "deleted", "expired", "life", "shutdown",
-"worker_lost", "unreachable", "key", "host", "origin".
+"worker_lost", "unreachable", "starting", "key", "host", "origin".
 All of them can be pickled, with their attributes.
 """
 

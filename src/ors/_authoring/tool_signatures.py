@@ -110,7 +110,10 @@ class ToolDef:
             value = self._read_as_json(self.validator, given)
         if self.fields is None:
             return value
-        return {parameter: getattr(value, field) for parameter, field in self.fields}
+        arguments = {}  # by a loop, since CPython 3.11 calls a comprehension as a function
+        for parameter, field in self.fields:
+            arguments[parameter] = getattr(value, field)
+        return arguments
 
     def _read_as_json(self, validator: Any, given: Mapping[str, Any]) -> BaseModel:
         try:

@@ -2,17 +2,14 @@
 
 import asyncio
 import math
-import random
 from types import TracebackType
 from typing import Protocol, Self
 from weakref import WeakSet
 
+from ors.client.requests.retry import JITTER
 from ors.client.transports.base import Broken
 from ors.client.transports.options import Options
 from ors.errors import ORSError, SessionLost, TransportError
-
-JITTER = random.SystemRandom()
-"""Without state: environments may depend on the global random numbers of this process."""
 
 
 class Interruptible:

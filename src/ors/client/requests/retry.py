@@ -7,7 +7,7 @@ from contextlib import suppress
 from copy import copy
 from typing import TypeVar
 
-from ors.client.requests.status_errors import StillStarting
+from ors.client.requests.status_errors import STARTING
 from ors.client.transports.base import Broken, NotSent, running_loop
 from ors.client.transports.options import Options
 from ors.errors import TransportError, Unavailable
@@ -62,7 +62,7 @@ class Retry:
 
 def _asks_to_wait(error: TransportError) -> bool:
     """Whether nothing failed: a setup still runs, or the server is full."""
-    return isinstance(error, StillStarting) or is_full(error)
+    return error.reason == STARTING or is_full(error)
 
 
 def is_full(error: TransportError) -> bool:

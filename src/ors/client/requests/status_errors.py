@@ -26,13 +26,11 @@ _BY_STATUS: dict[int, type[ResponseError]] = {
     error.status: error
     for error in (BadRequest, AuthenticationError, Forbidden, NotFound, Gone, TooLarge, ServerFailed)
 }
+STARTING = "starting"
+"""The reason of a 503 because setup() still runs: not a failure, however often it is repeated."""
 _MAX_TEXT = 2000
 _PAGES = ("<!doctype html", "<html")
 """Beginnings of pages for browsers, which say nothing in a line of text."""
-
-
-class StillStarting(Unavailable):
-    """503 because setup() still runs: not a failure, however often it is repeated."""
 
 
 def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
@@ -41,8 +39,8 @@ def failure(status: int, headers: Mapping[str, str], body: bytes) -> ORSError:
     reason = headers.get(REASON) or None
     if status in _NOT_NOW:
         # openreward 0.1.167 answers so every 25 s while an environment's setup runs.
-        kind = StillStarting if headers.get("X-Backend-State") == "starting" else Unavailable
-        return kind(text, retry_after=retry_after(headers), status=status, reason=reason)
+        reason = STARTING if headers.get("X-Backend-State") == STARTING else reason
+        return Unavailable(text, retry_after=retry_after(headers), status=status, reason=reason)
     if status < 300 or (status < 400 and not headers.get("Location")):
         return ResponseError(
             f"the server answered {status}, which is not an answer to this request; check base_url",

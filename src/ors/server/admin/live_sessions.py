@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from typing import Any
+from typing import Any, assert_never
 
 from ors._json import dumps, loads
 from ors._protocol import result_events, task_id_event
@@ -15,7 +15,18 @@ from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.streams import Feed, event
 from ors.server.observe.counters import EpisodeTotals
-from ors.server.observe.events import CallEnded, CallStarted, EpisodeEnded, LoopHeld, PromptAsked, Watched
+from ors.server.observe.events import (
+    CallEnded,
+    CallStarted,
+    EpisodeEnded,
+    EpisodeForked,
+    EpisodeStarted,
+    LoopHeld,
+    PromptAsked,
+    SessionEnded,
+    ToolsListed,
+    Watched,
+)
 from ors.server.sessions.admission import Keys
 from ors.server.sessions.calls import Call
 from ors.server.sessions.kept_results import MOST_A_SECOND, RecentCall
@@ -209,21 +220,25 @@ class SessionFeed:
         return True
 
     def show(self, happened: Watched) -> None:
-        if isinstance(happened, PromptAsked) and not happened.error:
-            fits = len(dumps(happened.blocks)) <= MOST_SHOWN_BYTES
-            self.feed.tell(event("prompt", happened.blocks if fits else None))
-        if not isinstance(happened, CallStarted | CallEnded):
-            return  # the rows of sessions tell the rest
-        name = "started" if isinstance(happened, CallStarted) else "ended"
+        match happened:
+            case PromptAsked():
+                if not happened.error:
+                    fits = len(dumps(happened.blocks)) <= MOST_SHOWN_BYTES
+                    self.feed.tell(event("prompt", happened.blocks if fits else None))
+            case CallStarted():
+                fits = len(dumps(happened.input)) <= MOST_SHOWN_BYTES
+                self._tell_call("started", happened, {"input": happened.input if fits else None})
+            case CallEnded():
+                stream = _stream(happened.task_id, happened.ending)
+                self._tell_call("ended", happened, {"seconds": round(happened.seconds, 6), **stream})
+            case EpisodeStarted() | EpisodeForked() | ToolsListed() | SessionEnded():
+                pass  # the rows of sessions tell it
+            case _:
+                assert_never(happened)
+
+    def _tell_call(self, name: str, happened: CallStarted | CallEnded, more: dict[str, Any]) -> None:
         known = {"task_id": happened.task_id, "tool": happened.tool, "at": round(time.time(), 3)}
-        self.feed.tell(event(name, {**known, **_more(happened)}))
-
-
-def _more(happened: CallStarted | CallEnded) -> dict[str, Any]:
-    if isinstance(happened, CallEnded):
-        return {"seconds": round(happened.seconds, 6), **_stream(happened.task_id, happened.ending)}
-    fits = len(dumps(happened.input)) <= MOST_SHOWN_BYTES
-    return {"input": happened.input if fits else None}
+        self.feed.tell(event(name, {**known, **more}))
 
 
 def _prompt_event(prompt: bytes | None) -> bytes:
