@@ -16,6 +16,7 @@ from ors.rollouts.agents import (
     ReplayAgent,
     resolve,
 )
+from ors.rollouts.records import RunInfo, RunWriter
 
 OWN = """
 class Own:
@@ -78,17 +79,12 @@ def test_a_provider_and_a_model_are_an_agent_with_its_options(provider: str) -> 
     assert (agent.options.temperature, agent.options.prices) == (0.5, prices)
 
 
-async def test_replay_reads_the_run_by_the_function_that_it_gets() -> None:
+async def test_replay_reads_the_run_that_it_names(tmp_path: Path) -> None:
     task = TaskRef("board", "train", 0)
-    asked: list[str] = []
-
-    def read_run(run: str) -> list[EpisodeRecord]:
-        asked.append(run)
-        return [EpisodeRecord("0" * 32, task, 0, Scored(), 1.0, (), (AgentMessage("Again."),))]
-
-    agent = resolve("replay:runs/one", read_run=read_run)
+    with RunWriter.create(tmp_path, RunInfo()) as writer:
+        writer.append(EpisodeRecord("0" * 32, task, 0, Scored(), 1.0, (), (AgentMessage("Again."),)))
+    agent = resolve(f"replay:{tmp_path}")
     assert isinstance(agent, ReplayAgent)
-    assert asked == ["runs/one"]
     assert (await agent.reply(Conversation(task), [])).text == "Again."
 
 
@@ -125,7 +121,7 @@ async def test_an_agent_of_ones_own_is_found_by_its_module(
         ),
         ("openai", {}, "openai needs a name after a colon: openai:MODEL"),
         ("replay:", {}, "replay needs a name after a colon: replay:RUN"),
-        ("replay:runs/one", {}, "replay:runs/one: missing a required argument: 'read_run'"),
+        ("replay:runs/one", {}, "runs/one is not a run: it has no run.json"),
         ("gold", {}, "gold: missing a required argument: 'solve'"),
         ("noop", {"seed": 1}, r"noop has no option 'seed'\."),
         ("random", {"sed": 1}, r"random has no option 'sed'\. Did you mean seed\?"),

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import comb
 from typing import Any
 
@@ -70,8 +71,10 @@ def work(draw: random.Random, calls: int) -> list[dict[str, Any]]:
     return [{"answer": draw.getrandbits(40)} for _ in range(calls)]
 
 
-def found(records: Sequence[EpisodeRecord], **more: Any) -> dict[str, Finding]:
-    findings = check([entry_of(each) for each in records], **more)
+def found(
+    records: Sequence[EpisodeRecord], declared: tuple[float, float] | None = None
+) -> dict[str, Finding]:
+    findings = check([replace(entry_of(each), range=declared) for each in records])
     assert len({each.kind for each in findings}) == len(findings)
     for each in findings:
         assert all((each.text, each.advice, each.episodes))
@@ -271,7 +274,7 @@ def test_a_finding_names_the_episodes_behind_it_and_no_others() -> None:
 def test_a_reward_outside_the_declared_range_is_found() -> None:
     records = [*mixed(1, lambda *_: None), played(99, 0, 1.5, [{"answer": 1}])]
     assert found(records) == {}
-    outside = found(records, reward_range=(0, 1))["outside_range"]
+    outside = found(records, declared=(0, 1))["outside_range"]
     assert outside.episodes == ("0099-0000",)
     assert "outside of 0 to 1, such as 1.5" in outside.text
 

@@ -22,7 +22,6 @@ from ors.rollouts.agents import Prices, resolve
 from ors.rollouts.agents.coding.table import CODING
 from ors.rollouts.episodes.rules import ReductionName
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.records import RunError, read_run
 
 LIMITS = EpisodeLimits(turns=100)
 """Limits of an episode of `ors eval`, unless others are given."""
@@ -159,15 +158,13 @@ def agent_of(plan: EvalPlan) -> Agent:
         raise WrongUsage(f"{kind} reports its tokens when it ends: leave out --max-tokens and --max-cost")
     if kind == "gold":
         options |= _solution(plan)
-    if kind == "replay":
-        options["read_run"] = lambda run: read_run(run).episodes()
     if kind == "random":
         options.setdefault("seed", plan.tasks.seed)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # for an agent of one's own, module:object
     try:
         return resolve(plan.model, **options)
-    except (ValueError, RunError) as error:
+    except ValueError as error:
         raise WrongUsage(str(error)) from None
 
 

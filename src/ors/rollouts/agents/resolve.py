@@ -1,7 +1,7 @@
 """Resolves the name of an agent."""
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from difflib import get_close_matches
 from importlib import import_module
@@ -12,7 +12,7 @@ from ors.providers.base import ModelOptions
 from ors.rollouts.agents.builtin import GoldAgent, ModelAgent, NoopAgent, RandomAgent, ReplayAgent
 from ors.rollouts.agents.coding.table import CODING
 from ors.rollouts.agents.human import HumanAgent
-from ors.rollouts.episodes.episode import Agent, EpisodeRecord
+from ors.rollouts.episodes.episode import Agent
 
 _PLAIN: dict[str, Callable[..., Agent]] = {
     "random": RandomAgent,
@@ -28,12 +28,11 @@ def resolve(name: str, **options: Any) -> Agent:
 
     Names are `random`, `noop`, `gold`, `human`; `openai:MODEL` (Chat Completions), `openai-responses:MODEL`,
     `anthropic:MODEL`, `google:MODEL`, `openrouter:MODEL`; the coding agents `claude-code:MODEL`,
-    `codex:MODEL`, `gemini-cli:MODEL`, `opencode:MODEL`; `replay:RUN` with the option `read_run`, which reads
-    the records of a run; and `module:object` for your own agent. Some agents have a coroutine `close()`:
-    await it after use.
+    `codex:MODEL`, `gemini-cli:MODEL`, `opencode:MODEL`; `replay:RUN` for the folder of a run; and
+    `module:object` for your own agent. Some agents have a coroutine `close()`: await it after use.
 
     Raises:
-        ValueError: there is no such agent, or it has no such option.
+        ValueError: there is no such agent, it has no such option, or the run cannot be read.
     """
     kind, _, rest = name.partition(":")
     if kind in _PLAIN and kind == name:
@@ -54,8 +53,10 @@ def resolve(name: str, **options: Any) -> Agent:
     return _made(name, _replay, options | {"run": rest})
 
 
-def _replay(run: str, read_run: Callable[[str], Iterable[EpisodeRecord]]) -> Agent:
-    return ReplayAgent(read_run(run))
+def _replay(run: str) -> Agent:
+    from ors.rollouts.records import read_run  # late: no other agent reads runs
+
+    return ReplayAgent(read_run(run).episodes())
 
 
 def _made(

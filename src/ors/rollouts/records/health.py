@@ -33,7 +33,6 @@ CORRELATION = 0.5
 FEW = 20
 """With fewer episodes, nothing is said about correlations, and `Health` does not look."""
 K = TypeVar("K", bound=Hashable)
-Range = tuple[float, float]
 Found = Iterator["Finding"]
 
 
@@ -54,10 +53,10 @@ class Finding:
         return f"{self.text}. {self.advice}."
 
 
-def check(entries: Sequence[Entry], reward_range: Range | None = None) -> list[Finding]:
-    """The findings about episodes. `reward_range` takes the place of what their environment declares."""
+def check(entries: Sequence[Entry]) -> list[Finding]:
+    """The findings about episodes."""
     scored = [each for each in entries if isinstance(each.outcome, Scored) and each.reward is not None]
-    found = [*_failures(entries), *_counted(entries), *_outside(scored, reward_range), *_constant(entries)]
+    found = [*_failures(entries), *_counted(entries), *_outside(scored), *_constant(entries)]
     return [
         *found,
         *_dominating(scored),
@@ -77,7 +76,7 @@ class Health:
         self._told: set[str] = set()
         self._due = FEW
 
-    def add(self, entries: Iterable[Entry], reward_range: Range | None = None) -> list[Finding]:
+    def add(self, entries: Iterable[Entry]) -> list[Finding]:
         """Findings that were not there before. It looks each time there are half as many episodes more."""
         for each in entries:
             self._entries.append(each)
@@ -85,7 +84,7 @@ class Health:
         if self._due > 0:
             return []
         self._due = max(FEW, len(self._entries) // 2)
-        new = [each for each in check(list(self._entries), reward_range) if each.kind not in self._told]
+        new = [each for each in check(list(self._entries)) if each.kind not in self._told]
         self._told |= {each.kind for each in new}
         return new
 
@@ -132,8 +131,8 @@ def _counted(entries: Sequence[Entry]) -> Found:
             yield _finding(kind, f"{_share(group, entries)} {text}", _BY_SHARE[kind], group)
 
 
-def _outside(scored: Sequence[Entry], declared: Range | None) -> Found:
-    ranges = {each.id: declared or each.range or (-inf, inf) for each in scored}
+def _outside(scored: Sequence[Entry]) -> Found:
+    ranges = {each.id: each.range or (-inf, inf) for each in scored}
     group = [each for each in scored if not ranges[each.id][0] <= _reward(each) <= ranges[each.id][1]]
     if group:
         low, high = ranges[group[0].id]

@@ -60,7 +60,7 @@ class RunWriter:
             _lock(self._file, folder)
             if info is not None:
                 write_whole(folder / FILE, info_bytes(info), new=True)
-            self._size, self.cut = _mend(self._file)
+            self._size = _mend(self._file)
         except BaseException:
             os.close(self._file)
             raise
@@ -86,7 +86,7 @@ class RunWriter:
 
     @classmethod
     def open(cls, folder: str | Path, *, part: str = "") -> Self:
-        """Opens a run to continue it. A torn last line is cut off; `cut` says how many bytes it had.
+        """Opens a run to continue it. A torn last line is cut off.
 
         Raises:
             RunError: the folder is not a run, or another process writes to it.
@@ -161,8 +161,8 @@ def _lock(file: int, folder: Path) -> None:
         raise RunError(f"Another process is writing to the run {folder}: stop it first") from None
 
 
-def _mend(file: int) -> tuple[int, int]:
-    """Cuts off what follows the last newline; returns the size now and how much was cut."""
+def _mend(file: int) -> int:
+    """Cuts off what follows the last newline; returns the size now."""
     size = os.fstat(file).st_size
     end = size
     while end:
@@ -174,4 +174,4 @@ def _mend(file: int) -> tuple[int, int]:
         end = start
     if end < size:
         os.ftruncate(file, end)
-    return end, size - end
+    return end
