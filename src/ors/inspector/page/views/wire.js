@@ -23,7 +23,7 @@ export async function show(main, [id]) {
     return null;
   }
   const list = h("tbody");
-  const detail = reachable(h("section.card.wire-detail", { "aria-label": "Exchange" }));
+  const detail = reachable(h("section.card.side.wire-detail", { "aria-label": "Exchange" }));
   const onlyCalls = h("input", { type: "checkbox", on: { change: () => drawList() } });
   const chosen = id === undefined ? exchanges.at(-1) : byId(Number(id));
   const drawList = () => fill(list, rows(onlyCalls.checked, chosen));
@@ -31,7 +31,7 @@ export async function show(main, [id]) {
   const drawDetail = () => fill(detail, chosen ? detailOf(chosen) : gone);
   main.append(
     el(
-      "div.columns.wire",
+      "div.columns.both",
       h(
         "section.card",
         { "aria-label": "Requests" },
