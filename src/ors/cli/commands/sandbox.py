@@ -30,7 +30,6 @@ UNCOUNTED = (
 )
 """Where there are no control groups."""
 ISOLATING: tuple[Literal["bwrap", "podman", "docker"], ...] = ("bwrap", "podman", "docker")
-EXISTING = click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -72,21 +71,22 @@ def pull(image: str) -> None:
 
 
 @sandbox.command(cls=Command, examples=["ors sandbox check", "ors sandbox check --quick --json"])
-@click.option("--image", metavar="NAME", help="Image to open: a name, or the path of a folder or archive.")
-@click.option("--rootfs", metavar="DIR", type=EXISTING, help="Root for bwrap, in place of the host's /usr.")
+@click.option(
+    "--image",
+    metavar="NAME|PATH",
+    help="Image to open: its name, or the path of its archive, or of a folder with its root. By default the "
+    "host's /usr.",
+)
 @click.option("--quick", is_flag=True, help="Only open sandboxes; leave the attacks out.")
 @as_json
-def check(image: str | None, rootfs: Path | None, quick: bool, as_json: bool) -> None:
+def check(image: str | None, quick: bool, as_json: bool) -> None:
     """Check how this machine isolates the programs of agents.
 
     Opens a sandbox on each backend, and attacks it. Prints which backends work here, what helps where one
     does not, the memory that no limit counts, and every attack that was not blocked. The exit code is 1 if
     no backend isolates, or if an attack was not blocked.
     """
-    specs = [SandboxSpec(backend=name, image=image) for name in ISOLATING]
-    if rootfs is not None:
-        specs = [SandboxSpec(backend="bwrap", rootfs=str(rootfs))]
-    rows = [asyncio.run(_row(spec, quick)) for spec in specs]
+    rows = [asyncio.run(_row(SandboxSpec(backend=name, image=image), quick)) for name in ISOLATING]
     if as_json:
         print_json([asdict(row) for row in rows])
     else:

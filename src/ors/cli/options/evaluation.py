@@ -19,6 +19,8 @@ from ors.rollouts.episodes.rules import ReductionName
 
 
 class _Finite(click.FloatRange):
+    """A finite number, within bounds or without."""
+
     name = "float"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -27,17 +29,9 @@ class _Finite(click.FloatRange):
             self.fail(f"{value} is not a finite number", param, ctx)
         return number
 
-
-class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """The same without bounds: click would show a range without bounds as "x<=None"."""
-
-    name = "float"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = click.FLOAT.convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
+    def _describe_range(self) -> str:
+        # click would show "x<=None".
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
 
 class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
@@ -57,7 +51,7 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such
             self.fail(f"{text[1:]} is not a text file", param, ctx)
 
 
-NUMBER = _Number()
+NUMBER = _Finite()
 POSITIVE = _Finite(min=0, min_open=True)
 TEXT = _Text()
 RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from ors.sandbox import seccomp
-from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.battery import inside, outside
 from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.box import Sandbox, open_box
@@ -40,7 +39,7 @@ def names() -> list[str]:
     return [*inside.ATTACKS, *calls(), *inside.HEAVY, *outside.ATTACKS, *outside.REQUESTS]
 
 
-async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = None) -> AsyncIterator[Verdict]:
+async def battery(spec: SandboxSpec) -> AsyncIterator[Verdict]:
     """Attacks sandboxes on the backend of the spec, one attack after the other.
 
     Raises:
@@ -49,24 +48,22 @@ async def battery(spec: SandboxSpec, among: Sequence[SandboxBackend] | None = No
     spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs, writable=spec.writable)
     alone = [[name] for name in (*inside.HEAVY, *outside.ATTACKS)]
     with PlantedHost() as host:
-        async with _neighbour(spec, host, among) as neighbour:
+        async with _neighbour(spec, host) as neighbour:
             for group in (list(inside.ATTACKS), calls(), *alone):
-                async with await open_box(spec, among=among) as box:
+                async with await open_box(spec) as box:
                     targets = host.targets(spec, box.work, neighbour)
                     for verdict in await attacked(box, host, group, targets):
                         yield verdict
             if box.backend == "bwrap":  # the others have no allow-lists
-                async with await open_box(replace(spec, network=host.allow), among=among) as box:
+                async with await open_box(replace(spec, network=host.allow)) as box:
                     for name in outside.REQUESTS:
                         yield _verdict(name, await outside.attempt(box, host, name))
 
 
 @asynccontextmanager
-async def _neighbour(
-    spec: SandboxSpec, host: PlantedHost, among: Sequence[SandboxBackend] | None
-) -> AsyncIterator[str]:
+async def _neighbour(spec: SandboxSpec, host: PlantedHost) -> AsyncIterator[str]:
     """Another sandbox, with a program that runs and a file."""
-    async with await open_box(spec, among=among) as box:
+    async with await open_box(spec) as box:
         await box.write_file(f"{host.mark}-file", b"private")
         process = await box.spawn(["python3", "-c", "import time; time.sleep(600)", f"{host.mark}-neighbour"])
         yield f"{box.work}/{host.mark}-file"
