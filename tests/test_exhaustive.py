@@ -57,7 +57,7 @@ FILES = {
         "types.py",
         "server/episodes/result.py",
         *(f"providers/{name}.py" for name in ("anthropic", "google", "openai", "openai_chat")),
-        "models/model.py",
+        "models.py",
         "rollouts/records/line.py",
         "rollouts/records/exports.py",
         "adapters/chat.py",
@@ -65,7 +65,7 @@ FILES = {
     },
     "NoteMessage": {
         "rollouts/agents/human.py",
-        "models/model.py",
+        "models.py",
         "rollouts/records/line.py",
         "rollouts/records/exports.py",
         "rollouts/regression.py",

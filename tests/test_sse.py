@@ -11,12 +11,14 @@ from ors._json import dumps, loads
 from ors._protocol import (
     CHUNK_BYTES,
     CallReader,
+    Event,
+    EventDecoder,
+    encode_event,
     ending_error,
     error_event,
     result_events,
     task_id_event,
 )
-from ors._protocol.sse import Decoder, Event, encode
 from tests.requirements import proves
 
 # Everything that is easy to lose: white space of all kinds, line ends, quotes, wide characters, surrogates.
@@ -83,7 +85,7 @@ def test_any_text_survives_the_encoder_and_every_reader(text: str, at: list[int]
 @proves("format.chunk-size", "format.chunk-size-utf8", "format.no-edge-space")
 @given(text=texts)
 def test_no_piece_is_too_long_or_begins_or_ends_with_white_space(text: str) -> None:
-    events = Decoder().feed(result_events(dumps({"text": text})))
+    events = EventDecoder().feed(result_events(dumps({"text": text})))
     assert [event.event for event in events] == ["chunk"] * (len(events) - 1) + ["end"]
     for event in events:
         assert len(event.data.encode()) <= CHUNK_BYTES
@@ -97,7 +99,7 @@ def test_a_piece_of_wide_characters_ends_with_the_last_one_that_leaves_room_to_e
     character: str, shift: int
 ) -> None:
     text = dumps({"text": "x" * shift + character * 5000})
-    events = Decoder().feed(result_events(text))
+    events = EventDecoder().feed(result_events(text))
     room = CHUNK_BYTES - len("\\u3000") + 1
     for event in events[:-1]:
         assert room - len(character.encode()) < len(event.data.encode()) <= room
@@ -108,7 +110,7 @@ def test_a_piece_of_wide_characters_ends_with_the_last_one_that_leaves_room_to_e
 @pytest.mark.parametrize("shift", range(3))
 def test_a_text_of_words_is_cut_inside_the_last_word_that_fits(shift: int) -> None:
     text = b"x" * shift + b"ab " * 5000 + b"x"
-    events = Decoder().feed(result_events(text))
+    events = EventDecoder().feed(result_events(text))
     for event in events[:-1]:
         assert CHUNK_BYTES - 2 <= len(event.data) <= CHUNK_BYTES
         assert event.data == event.data.strip()
@@ -119,7 +121,7 @@ def test_a_text_of_words_is_cut_inside_the_last_word_that_fits(shift: int) -> No
 def test_a_piece_that_begins_with_an_escaped_character_is_as_long_as_any_other() -> None:
     for size in range(CHUNK_BYTES - 20, CHUNK_BYTES + 20):  # after the first piece and its next character
         text = b"x" * (CHUNK_BYTES - 100) + b" " * 200 + b"x" * (size - 104)
-        *full, last = (event.data for event in Decoder().feed(result_events(text)))
+        *full, last = (event.data for event in EventDecoder().feed(result_events(text)))
         assert [len(piece) for piece in full] == [CHUNK_BYTES] * len(full)
         assert len(full) == (1 if len("\\u0020") + size <= CHUNK_BYTES else 2)
         assert 0 < len(last) <= CHUNK_BYTES
@@ -135,8 +137,8 @@ def test_the_ending_of_a_call_is_a_result_or_an_error() -> None:
 
 @given(data=st.text(st.characters(exclude_categories=["Cs"])), at=cuts)
 def test_events_survive_being_cut_anywhere(data: str, at: list[int]) -> None:
-    decoder = Decoder()
-    events = [event for chunk in cut(encode("x", data), at) for event in decoder.feed(chunk)]
+    decoder = EventDecoder()
+    events = [event for chunk in cut(encode_event("x", data), at) for event in decoder.feed(chunk)]
     assert events == [Event("x", "\n".join(data.splitlines()))]
 
 
@@ -149,7 +151,7 @@ def test_the_decoder_reads_by_the_standard(at: list[int]) -> None:
         b"event: dropped\n\nretry: 5\nid: 7\nunknown: x\nnocolon\ndata: unnamed\n\n"
         b"event: last\ndata: never finished"
     )
-    decoder = Decoder()
+    decoder = EventDecoder()
     events = [event for chunk in cut(stream, at) for event in decoder.feed(chunk)]
     more = (("unknown", "x"), ("nocolon", ""))
     assert events == [Event("a", " two spaces"), Event("b", "1\n\n3"), Event("message", "unnamed", more)]

@@ -10,7 +10,7 @@ import pytest
 
 from ors import Server
 from ors.client import ORS
-from ors.mcp.answers import OVER
+from ors.mcp import OVER
 from tests.support.live_server import serving
 from tests.support.mcp_environment import ANSWER, REWARD, SECRET, STEP_REWARD, Vault
 from tests.support.recording_proxy import recording

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from ors.mcp.answers import LONGEST_NAME, OVER, event, shown_name
-from ors.mcp.messages import Message, Refused, read
+from ors.mcp import LONGEST_NAME, OVER, Message, Refused, event, read, shown_name
 from ors.providers.messages import ToolMessage, UserMessage
 from ors.rollouts import Conversation, TaskRef
 from ors.rollouts.agents.coding.seat import Seat

@@ -108,7 +108,7 @@ async def test_google_asks_for_a_pause_in_the_body_which_a_header_overrides(
 
 
 async def test_an_answer_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ors.models.model.MAX_ANSWER_BYTES", 100)
+    monkeypatch.setattr("ors.models.MAX_ANSWER_BYTES", 100)
     async with asked(ALL[0], answer(ALL[0]("x" * 200))) as (agent, script):
         with pytest.raises(ModelError, match="is over 100 bytes"):
             await replied(agent)

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from ors._masking import hidden, masked
 from ors.errors import JudgeFailed, ToolError
 from ors.judges.rubric import Criterion, prompt, read_reply
-from ors.models.model import Model
+from ors.models import Model
 from ors.providers import MODEL_NAMES, api_of
 from ors.providers.base import ModelOptions
 from ors.providers.errors import ModelError

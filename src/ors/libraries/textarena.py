@@ -15,7 +15,7 @@ from textarena.envs.registration import ENV_REGISTRY
 from ors.environment import tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.libraries.seeded import OwnRandom, Seeded, seed_of, subclass
-from ors.models.model import Model
+from ors.models import Model
 from ors.providers.messages import AgentMessage, Message, SystemMessage, UserMessage
 from ors.types import TextBlock, ToolOutput
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from ors._json import dumps
-from ors._protocol.sse import encode
+from ors._protocol import encode_event
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
 from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
@@ -103,7 +103,7 @@ class SandboxEndpoints:
     def _joined(self, session: ServerSession, task_id: str) -> Outcome:
         call = session.calls.by_id(task_id)
         if call is None:
-            return Answer(200, encode("task_id", task_id) + UNKNOWN, STREAM)
+            return Answer(200, encode_event("task_id", task_id) + UNKNOWN, STREAM)
         return CallStream(call, self._timers)
 
     async def _run(self, session: ServerSession, asked: Command, *_: object) -> Result:

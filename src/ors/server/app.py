@@ -9,7 +9,7 @@ from ors._json import dumps
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import ORSError
 from ors.limits import Limits
-from ors.mcp.answers import AT_ONCE_SECONDS, PROGRESS_SECONDS
+from ors.mcp import AT_ONCE_SECONDS, PROGRESS_SECONDS
 from ors.server.admin.live_sessions import LiveSessions
 from ors.server.admin.metrics import Metrics, MetricSource
 from ors.server.admin.pages import Inspector, Pages, RecordedRuns

@@ -10,7 +10,7 @@ from ors._authoring.tools import LiveTools, ToolsLost
 from ors._json import dumps
 from ors._version import __version__
 from ors.errors import InvalidEnvironment, ToolError, TransportError
-from ors.mcp.messages import HANDSHAKE, INVALID_PARAMS, META, STATELESS, UNKNOWN_METHOD, Refused
+from ors.mcp import HANDSHAKE, INVALID_PARAMS, META, STATELESS, UNKNOWN_METHOD, Refused
 from ors.toolsets.environment import box_of
 from ors.toolsets.mcp_wires import HTTP, Message, Stdio
 from ors.types import Block, ImageBlock, TextBlock, ToolOutput, ToolSpec, described

@@ -9,7 +9,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from ors._json import dumps, loads
-from ors._protocol.sse import Decoder
+from ors._protocol import EventDecoder
 from ors.errors import SandboxDead, SandboxLimit, TransportError
 from ors.sandbox import Process, Sandbox, SandboxSpec
 from ors.sandbox.backends.none import Unisolated
@@ -122,7 +122,7 @@ class HTTP:
             kind, ok = response.headers.get("content-type", "").partition(";")[0], response.status == 200
             if session := response.headers.get("mcp-session-id"):
                 self._session = {"Mcp-Session-Id": session}
-            decoder, unread = Decoder(), bytearray()
+            decoder, unread = EventDecoder(), bytearray()
             async for chunk in response.body:
                 unread += chunk
                 for event in decoder.feed(chunk) if ok and kind == "text/event-stream" else ():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ors._protocol.sse import PING
+from ors._protocol import PING_COMMENT
 from ors.errors import BadRequest
 from ors.limits import Limits
 from ors.server.episodes.result import Result
@@ -106,7 +106,7 @@ async def test_a_call_that_is_soon_done_is_answered_in_one_write(turn: Turn) -> 
 
 async def test_a_call_that_takes_its_time_opens_pings_and_ends(turn: Turn) -> None:
     turn.stream.begin(turn.sink)
-    assert await turn.told(3) == [("head", HEAD), ("part", PING), ("part", PING)]
+    assert await turn.told(3) == [("head", HEAD), ("part", PING_COMMENT), ("part", PING_COMMENT)]
     turn.finish()
     assert turn.sink.told[-1] == ("end", TAIL)
     assert not turn.timers.pings._due
@@ -140,7 +140,7 @@ async def test_a_paused_call_sends_no_pings_and_its_result_all_the_same(turn: Tu
     assert turn.sink.told == [("head", HEAD)]
     turn.stream.resume()
     turn.stream.ping()
-    assert turn.sink.told == [("head", HEAD), ("part", PING)]
+    assert turn.sink.told == [("head", HEAD), ("part", PING_COMMENT)]
     turn.stream.pause()
     turn.finish()
     assert turn.sink.told[-1] == ("end", TAIL)

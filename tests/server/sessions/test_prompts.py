@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from ors import Server, TextBlock
-from ors.server.sessions.prompts import ENTRY_BYTES, Prompts
+from ors.server.sessions.shared import ENTRY_BYTES, Prompts
 from ors.types import Blocks
 from tests.requirements import proves
 from tests.support.environments import Lab

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ors._json import loads
-from ors._protocol.sse import Decoder
+from ors._protocol import EventDecoder
 from ors.cluster.link.client import Forwarded
 from ors.cluster.routing.peers import Peers
 from ors.server.admin.live_sessions import SHOWN, TICK_SECONDS
@@ -38,7 +38,7 @@ class _ServerFeed(Sink):
     """The sink of one server's feed: keeps the latest of each event."""
 
     def __init__(self) -> None:
-        self._events = Decoder()
+        self._events = EventDecoder()
         self.over = False
         self.history: list[dict[str, Any]] = []
         self.point: dict[str, Any] | None = None

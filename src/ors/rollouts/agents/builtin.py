@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from ors.client import AsyncSession, ToolInvocation
-from ors.models.model import Model
+from ors.models import Model
 from ors.providers.base import ModelOptions
 from ors.providers.errors import ModelError
 from ors.providers.messages import AgentMessage, ToolMessage, Usage

@@ -8,8 +8,7 @@ from heapq import nlargest
 from typing import Any, assert_never
 
 from ors._json import dumps, loads
-from ors._protocol import result_events, task_id_event
-from ors._protocol.sse import PING
+from ors._protocol import PING_COMMENT, result_events, task_id_event
 from ors.server.admin.tasks import TaskPreviews
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, Answer
@@ -179,7 +178,7 @@ class LiveSessions:
         for watch in list(self._watches.values()):
             changed = watch.tell_session(self._row(watch.session, whole=True))
             if not changed and self._ticks % PING_TICKS == 0:
-                watch.feed.tell(PING)
+                watch.feed.tell(PING_COMMENT)
 
     def _tell_views(self) -> None:
         point = self._traffic.sum_up(time.time(), len(self._sessions))

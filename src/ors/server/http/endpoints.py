@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ors import _protocol
 from ors._json import dumps, unencodable
 from ors._masking import hidden
-from ors._protocol.sse import encode
+from ors._protocol import encode_event
 from ors._version import __version__
 from ors.errors import NotFound, ServerFailed, Unavailable
 from ors.server.episodes.environments import ServedEnvironment
@@ -222,7 +222,7 @@ class Endpoints:
         if isinstance(call, Call):
             return CallStream(call, self._timers)
         # The id is the client's, and may have line breaks.
-        return Answer(200, encode("task_id", call.id) + call.events, STREAM)
+        return Answer(200, encode_event("task_id", call.id) + call.events, STREAM)
 
     # ── Shared ───────────────────────────────────────────────────────────────────────────────────
 

@@ -10,8 +10,19 @@ from pydantic import TypeAdapter
 from ors import _protocol
 from ors._json import dumps, loads
 from ors.errors import BadRequest, ORSError
-from ors.mcp.answers import asked, called, event, failed, told, tool_named
-from ors.mcp.messages import INTERNAL, PARSE_ERROR, Message, Refused, parsed
+from ors.mcp import (
+    INTERNAL,
+    PARSE_ERROR,
+    Message,
+    Refused,
+    asked,
+    called,
+    event,
+    failed,
+    parsed,
+    told,
+    tool_named,
+)
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, JSON, Answer, answer
 from ors.server.http.requests import Request

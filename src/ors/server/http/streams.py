@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Generic, Protocol, TypeVar
 
 from ors._json import dumps
-from ors._protocol import result_events, task_id_event
-from ors._protocol.sse import PING
+from ors._protocol import PING_COMMENT, result_events, task_id_event
 from ors.errors import ORSError, Unavailable
 from ors.limits import ARRIVING_BYTES
 from ors.server.episodes.threads import Threads
@@ -119,7 +118,7 @@ class CallStream(Stream):
         return task_id_event(self._call.id)
 
     def _sign(self) -> bytes:
-        return PING
+        return PING_COMMENT
 
     def _done(self) -> None:
         call, sink = self._call, self._sink

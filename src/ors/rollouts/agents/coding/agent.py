@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ors._masking import MASK, hidden
-from ors.models.model import SHORTEST_KEY, address
+from ors.models import SHORTEST_KEY, address
 from ors.providers import MODEL_NAMES, api_of
 from ors.providers.base import Prices
 from ors.providers.errors import ModelError, failure

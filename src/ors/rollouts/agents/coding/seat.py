@@ -13,8 +13,19 @@ import uvicorn
 from ors._protocol import EVENT_STREAM
 from ors.client import ToolInvocation
 from ors.errors import ToolCallError
-from ors.mcp.answers import AT_ONCE_SECONDS, PROGRESS_SECONDS, asked, called, event, failed, told, tool_named
-from ors.mcp.messages import Message, Refused, read
+from ors.mcp import (
+    AT_ONCE_SECONDS,
+    PROGRESS_SECONDS,
+    Message,
+    Refused,
+    asked,
+    called,
+    event,
+    failed,
+    read,
+    told,
+    tool_named,
+)
 from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import Conversation
 from ors.types import Blocks, ToolSpec, described

@@ -1,1 +1,0 @@
-"""Models of providers, asked by HTTP."""
