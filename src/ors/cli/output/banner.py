@@ -87,6 +87,8 @@ class Banner:
     key: str | None = field(default=None, repr=False)
     """A key that the server accepts, if it needs one."""
     notes: Sequence[str] = ()
+    advice: str = TRY
+    """The last lines, with `{url}`, the `{name}` of the first environment, and the `{header}` of the key."""
     as_json: bool = False
 
     def show(self, urls: Sequence[str], names: Sequence[str]) -> None:
@@ -130,4 +132,4 @@ class Banner:
         for note in self.notes:
             click.echo(f"\n{note}")
         header = '-H "X-API-Key: $ORS_API_KEY" ' if self.key else ""
-        click.echo("\n" + TRY.format(url=local, name=found[0].name, header=header))
+        click.echo("\n" + self.advice.format(url=local, name=found[0].name, header=header))
