@@ -112,7 +112,8 @@ def parsed(value: Any, headers: Mapping[str, str] | None) -> Message:
     message = Message(id, method, params or {})
     meta = message.params.get("_meta")
     version = HANDSHAKE[-1] if headers is None else headers.get("mcp-protocol-version", HANDSHAKE[-1])
-    if (type(meta) is dict and _VERSION in meta) or version not in HANDSHAKE:
+    stateless = (type(meta) is dict and _VERSION in meta) or version not in HANDSHAKE
+    if stateless and method != "initialize":  # which begins a handshake, whatever its headers say
         message.stateless = True
         if id is not None:
             _check_envelope(message, meta, headers)

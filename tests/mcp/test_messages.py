@@ -206,6 +206,7 @@ async def replied(headers: dict[str, str], sent: bytes) -> tuple[int, Any]:
         (HEADERS, body("tools/call", name="answer"), 400, -32602),
         ({**HEADERS, "mcp-method": "nope"}, body("nope", _meta=META), 404, -32601),
         ({}, body("nope"), 200, -32601),
+        ({"mcp-protocol-version": "2026-07-28"}, body("initialize"), 200, None),
         ({"mcp-protocol-version": "2025-06-18"}, body("tools/call", name="nope"), 200, -32602),
         ({}, b"{", 400, -32700),
     ],

@@ -225,6 +225,7 @@ async def test_a_tool_of_the_environment_can_ask_the_server() -> None:
         ({"command": ["a"], "headers": {"a": "b"}}, "headers with url"),
         ({"url": "http://x", "sandbox": True}, "go with command"),
         ({"url": "http://x", "env": {"a": "b"}}, "go with command"),
+        ({"url": "127.0.0.1:8000/mcp"}, "must begin with http://"),
         ({"command": ["a"], "timeout": 0}, "over 0 seconds"),
     ],
 )

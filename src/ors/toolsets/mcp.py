@@ -50,6 +50,8 @@ def MCPToolset(  # noqa: N802 - it makes a class
         raise ValueError('MCPToolset needs either command=["program", "argument", ...] or url="http://..."')
     if (headers and command is not None) or ((env or sandbox) and url is not None):
         raise ValueError("MCPToolset: env and sandbox go with command, headers with url")
+    if isinstance(url, str) and not url.startswith(("http://", "https://")):
+        raise ValueError(f"MCPToolset: url must begin with http:// or https://, not {url!r}")
     if timeout <= 0:
         raise ValueError(f"MCPToolset: timeout must be over 0 seconds, not {timeout}")
     given: dict[str, Any] = {"command": command, "url": url, "env": env or {}, "headers": headers or {}}

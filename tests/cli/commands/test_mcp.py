@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import tomllib
 import urllib.request
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -261,6 +263,19 @@ def test_nothing_but_the_address_of_an_episode_answers() -> None:
                 posted(re.sub(r"/mcp/.*", wrong, url), "tools/list")
             assert refusal.value.code == 404
             refusal.value.close()
+        host.stop()
+
+
+def test_a_client_of_another_kind_is_answered_too() -> None:
+    with running("mcp", HUNT, "--for", "other") as host:
+        url = urlsplit(host.line(r"The episode is at (\S+)")[1])
+        sent = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
+        head = f"POST {url.path}/ HTTP/1.0\r\nContent-Length: {len(sent)}\r\n\r\n"  # no parts in its answer
+        with socket.create_connection((url.hostname, url.port)) as connection:
+            connection.sendall(head.encode() + sent)
+            answer = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["result"] == {}
         host.stop()
 
 

@@ -191,8 +191,12 @@ class MCPListener:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         reply = await self._reply(scope, receive)
-        kind = "application/json" if reply.messages is None else EVENT_STREAM
-        headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache"), (b"allow", b"POST")]
+        headers = [(b"cache-control", b"no-cache"), (b"allow", b"POST")]
+        if reply.messages is None:
+            length = str(len(reply.body)).encode()
+            headers += [(b"content-type", b"application/json"), (b"content-length", length)]
+        else:
+            headers += [(b"content-type", EVENT_STREAM.encode())]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         if reply.messages is not None:
             async for each in reply.messages:
@@ -200,7 +204,7 @@ class MCPListener:
         await send({"type": "http.response.body", "body": reply.body})
 
     async def _reply(self, scope: dict[str, Any], receive: Any) -> Reply:
-        seat = self._seats.get(scope["path"])
+        seat = self._seats.get(scope["path"].rstrip("/"))
         if seat is None or scope["method"] != "POST":
             return Reply(404 if seat is None else 405)
         body, more = b"", True
@@ -210,7 +214,7 @@ class MCPListener:
             if len(body) > LARGEST_MESSAGE:
                 return Reply(413)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        return await seat.heard(body, headers, streams=EVENT_STREAM in headers.get("accept", ""))
+        return await seat.heard(body, headers, streams=EVENT_STREAM in headers.get("accept", "").lower())
 
 
 class _Uvicorn(uvicorn.Server):
