@@ -303,7 +303,7 @@ class AsyncSession(HasTools, Bound):
             self._ahead.end()
         call = PendingCall(self._calls, asked, on_task_id)
         self._pending.add(call)
-        number = 0 if transcript is None else transcript.begin()
+        place = 0 if transcript is None else transcript.begin()
         try:
             result = await call.result()
         except SessionLost as error:
@@ -317,7 +317,7 @@ class AsyncSession(HasTools, Bound):
         self.heard = call.loop.time()
         if transcript is None:
             return tool_output(result)
-        return transcript.read(number, call.body, call_id, said, result)
+        return transcript.read(place, call.body, call_id, said, result)
 
     async def _ask(self, endpoint: Endpoint) -> Any:
         headers = await self._opened_headers()

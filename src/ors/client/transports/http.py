@@ -119,7 +119,7 @@ class DirectTransport:
         for family, address in addresses:
             made = socket.socket(family, socket.SOCK_STREAM)
             made.setblocking(False)
-            # asyncio does so for sockets that it makes. A small write waited up to 40 ms for the last one's ACK.
+            # As asyncio does for its sockets. Else a small write waits up to 40 ms for the last one's ACK.
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 # An address that does not answer must leave time for one that does.
