@@ -104,7 +104,6 @@ UNTAKEN = 1 << 19
 
 
 def encoded(argv: Sequence[str] | str, env: Mapping[str, str]) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """A command and its environment, in bytes."""
     words = [os.fsencode(word) for word in (["/bin/sh", "-c", argv] if isinstance(argv, str) else argv)]
     variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     if not words or any(b"\0" in word for word in (*words, *variables, *variables.values())):
@@ -338,7 +337,6 @@ async def copying(path: str, seconds: float) -> AsyncIterator[None]:
 
 
 async def copied(process: Process, path: str) -> None:
-    """Waits for the end of a copy."""
     status, limit = await asyncio.shield(process.ended)
     if status == 0:
         return

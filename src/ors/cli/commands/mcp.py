@@ -25,6 +25,7 @@ from ors.rollouts.agents.coding.seat import OVER, MCPListener, Seat
 from ors.rollouts.agents.coding.table import SNIPPETS, written
 from ors.rollouts.episodes.episode import session_for
 from ors.rollouts.episodes.played import PlayedEpisode
+from ors.rollouts.records.files import write_whole
 from ors.rollouts.records.line import record_json
 
 STOP_SECONDS = 1.0
@@ -130,9 +131,7 @@ class _Host:
         value = record_json(record)
         if self._outcome is not None:
             try:
-                beside = self._outcome.with_name(f".{self._outcome.name}-{os.getpid()}")
-                beside.write_text(json.dumps(value) + "\n", encoding="utf-8")
-                os.replace(beside, self._outcome)  # an agent may kill us in the middle
+                write_whole(self._outcome, json.dumps(value).encode() + b"\n")  # an agent may kill us
                 return record
             except OSError as failed:
                 click.echo(f"Error: {failed.strerror}: {shown_path(self._outcome)}", err=True)

@@ -144,10 +144,6 @@ async def finished_stays(server: ServerUnderTest) -> None:
         await expect_notes(server, run, ["setup", "ready"])
 
 
-def _nearly(server: ServerUnderTest) -> float:
-    return server.times.idle * 0.9
-
-
 def _surely(server: ServerUnderTest) -> float:
     return server.times.idle + server.times.slack
 
@@ -162,7 +158,7 @@ async def idle(episode: CheckedSession) -> None:
 @in_session("expiry.not-before", "slow")
 async def not_before(episode: CheckedSession) -> None:
     await episode.get("prompt")
-    await asyncio.sleep(_nearly(episode.server))
+    await asyncio.sleep(episode.server.times.idle * 0.9)
     expect.status(await episode.get("prompt"), 200)
 
 

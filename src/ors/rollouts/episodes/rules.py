@@ -24,7 +24,6 @@ _BY_NAME: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def reducer(reduction: Reduction) -> Callable[[Sequence[float]], float]:
-    """The function of a reduction."""
     if callable(reduction):
         return reduction
     if reduction not in _BY_NAME:

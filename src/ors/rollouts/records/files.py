@@ -42,7 +42,6 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 def open_file(path: Path, buffering: int = -1) -> BinaryIO:
-    """Opens a regular file for reading."""
     try:
         return open(path, "rb", buffering, opener=lambda _, flags: open_regular(path, flags))
     except OSError as error:
@@ -103,7 +102,6 @@ class Blobs:
         return name
 
     def get(self, name: str) -> bytes:
-        """Reads a blob."""
         with self.open(name) as file:
             content = file.read()
         if hashlib.sha256(content).hexdigest() != name:

@@ -130,7 +130,6 @@ def _checked(found: Any) -> RunInfo:
 
 
 def info_bytes(info: RunInfo) -> bytes:
-    """The content of `run.json`."""
     found = loads(dumps(asdict(info)))
     _checked(found)
     return orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n"

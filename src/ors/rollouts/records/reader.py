@@ -93,7 +93,6 @@ class Entry:
 
 
 def entry(line: bytes, part: str, offset: int, scoring: Scoring, rewards: Mapping[str, RewardSpec]) -> Entry:
-    """The entry of a line."""
     head = _head(line)
     if head is None:
         head = parsed(line)

@@ -24,11 +24,6 @@ except ImportError:  # Windows: a second writer is not noticed
 _TAIL = 64 * 1024
 
 
-def episodes_file(folder: Path, part: str = "") -> Path:
-    """The file with the episodes of one writing process."""
-    return folder / (f"episodes-{part}.jsonl" if part else "episodes.jsonl")
-
-
 def declare(folder: Path, rewards: Mapping[str, RewardSpec]) -> None:
     """Adds what environments declare of their rewards, by name, to the description of a run."""
     info = read_info(folder)
@@ -54,7 +49,7 @@ class RunWriter:
         self._blobs = Blobs(folder)
         self._environments: Mapping[str, Identity] = {} if info is None else info.environments
         self._lock = threading.Lock()
-        path = episodes_file(folder, part)
+        path = folder / (f"episodes-{part}.jsonl" if part else "episodes.jsonl")
         self._file: int | None = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             _lock(self._file, folder)
