@@ -1,6 +1,7 @@
 """The server as a process of its own: signals, memory, threads."""
 
 import asyncio
+import gc
 import http.client
 import os
 import platform
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ors import Server
-from ors.server.process.runner import Part, Runner
+from ors.server.process.runner import YOUNG_OBJECTS, Part, Runner
 from tests.support.environments import Lab
 from tests.support.raw_http import Raw
 
@@ -192,6 +193,22 @@ def test_parts_start_in_order_before_it_listens_and_stop_in_reverse() -> None:
     Runner(app, "127.0.0.1", 0, lambda url: story.append("listens"), parts=parts).run()
     begun = ["start first", "start last", "listens", "tick first", "tick last"]
     assert story == [*begun, "drain first", "drain last", "stop last", "stop first"]
+
+
+class Looking(Told):
+    """Looks at the garbage collector while the server runs."""
+
+    def tick(self, number: int) -> None:
+        self._story.append(f"{gc.get_threshold()[0]} {gc.get_freeze_count() > 0}")
+        super().tick(0)
+
+
+def test_the_garbage_collector_visits_less_while_the_server_runs() -> None:
+    before, seen = (gc.get_threshold(), gc.get_freeze_count()), list[str]()
+    app = Server([Lab])._app
+    Runner(app, "127.0.0.1", 0, parts=[app, Looking("it", seen)]).run()
+    assert f"{YOUNG_OBJECTS} True" in seen
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
 
 
 class Hanging(Told):

@@ -40,6 +40,8 @@ EMPTY_SECONDS = 3.0
 AT_ONCE_SECONDS = 2
 """After a second signal the process ends within this time, even if the event loop is blocked."""
 TICKS_A_SECOND = 10
+YOUNG_OBJECTS = 10_000
+"""New objects after which Python's garbage collector runs; hundreds of calls at a time make fewer."""
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
 
@@ -138,15 +140,11 @@ class Runner:
             StartupFailed: the `startup` of an environment raised.
         """
         self._deadline = Deadline(self._app.limits.grace_seconds)
-        if self._owns_process():
-            # Modules and authors' data stay for good. Python's garbage collector need not visit them, which
-            # would take 20 ms each time even without data.
-            gc.freeze()
         loop = self.loop = _new_loop()
         handle_forks(self)
         try:
             asyncio.set_event_loop(loop)
-            with self._signals():
+            with self._signals(), self._less_garbage_collection():
                 loop.run_until_complete(self._serve(sockets or [bound(*self._address)]))
         except _Interrupted:
             log.warning("interrupted during startup")
@@ -157,8 +155,6 @@ class Runner:
                 asyncio.set_event_loop(None)
                 loop.close()
                 self._deadline.lift()
-                if self._owns_process():
-                    gc.unfreeze()
                 for left in self._app.threads.busy():
                     log.warning("still running at exit: %s", left)
 
@@ -222,6 +218,22 @@ class Runner:
             part.retire()
 
     # ── Signals ──────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _less_garbage_collection(self) -> Iterator[None]:
+        """Saves 0.4 µs of each call, and pauses of 5 ms for each 20,000 calls."""
+        if not self._owns_process():
+            yield
+            return
+        # Modules and authors' data stay for good: visiting them takes 20 ms even without data.
+        gc.freeze()
+        before = gc.get_threshold()
+        gc.set_threshold(YOUNG_OBJECTS, *before[1:])
+        try:
+            yield
+        finally:
+            gc.set_threshold(*before)
+            gc.unfreeze()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
