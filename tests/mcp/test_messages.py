@@ -219,7 +219,7 @@ def test_a_status_says_what_is_wrong(
 
 
 async def streamed(blocks: Blocks, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    monkeypatch.setattr("ors.rollouts.agents.coding.seat.AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr("ors.mcp.AT_ONCE_SECONDS", 0.0)
     played = Played(blocks)
     played.gate.clear()
     async with played.driven() as seat:

@@ -183,11 +183,21 @@ def test_an_agent_that_leaves_at_once_has_an_outcome_too(tmp_path: Path) -> None
 
 
 def test_an_outcome_that_cannot_be_written_is_on_standard_error(tmp_path: Path) -> None:
-    with client(HUNT, "--outcome", str(tmp_path / "missing" / "outcome.json")) as agent:
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    with client(HUNT, "--outcome", str(folder / "outcome.json")) as agent:
+        agent.call("hint")
+        folder.rmdir()
         agent.call("submit", answer="4")
         _, _, err = agent.end()
     assert "No such file" in err
-    assert json.loads(err.partition("Outcome: ")[2])["reward"] == RIGHT
+    assert json.loads(err.partition("Outcome: ")[2])["reward"] == HINT + RIGHT
+
+
+def test_an_outcome_in_a_folder_that_is_not_there_is_refused_before_the_episode(tmp_path: Path) -> None:
+    refusal = refused("mcp", HUNT, "--outcome", str(tmp_path / "missing" / "outcome.json"))
+    assert "--outcome" in refusal.err
+    assert "there is no folder" in refusal.err
 
 
 def test_the_only_tool_may_be_one_that_takes_the_last_message(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ def mcp(where: str, agent: str | None, outcome: Path | None, **given: Any) -> No
     outcome is written when the episode is over, when the agent leaves, and on SIGINT, SIGTERM and SIGHUP.
     A TARGET is served by a child process.
     """
+    if outcome is not None and not outcome.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {shown_path(outcome.parent)}", param_hint="'--outcome'")
     with ExitStack() as stack:
         url, key = as_url(where), given["api_key"]
         if local := url is None:

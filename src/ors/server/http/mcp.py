@@ -7,22 +7,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ors import _protocol
+from ors import _protocol, mcp
 from ors._json import dumps, loads
 from ors.errors import BadRequest, ORSError
-from ors.mcp import (
-    INTERNAL,
-    PARSE_ERROR,
-    Message,
-    Refused,
-    asked,
-    called,
-    event,
-    failed,
-    parsed,
-    told,
-    tool_named,
-)
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, JSON, Answer, answer
 from ors.server.http.requests import Request
@@ -73,37 +60,37 @@ class MCP:
             if message.id is None:
                 return Answer(202, b"", EMPTY)
             if message.method == "tools/call":
-                name, given = asked(message)
+                name, given = mcp.asked(message)
                 if name in self._tools[session.environment]:  # not so tools of one task, or long names
                     return self._call(session, message, name, given, request)
-        except Refused as refused:
+        except mcp.Refused as refused:
             return Answer(refused.status, refused.answer())
         return Later(request, self._later(session, message, request), self._tasks)
 
-    async def _later(self, session: ServerSession, message: Message, request: Request) -> Outcome:
+    async def _later(self, session: ServerSession, message: mcp.Message, request: Request) -> Outcome:
         tools = partial(_tools, session)
         try:
             if message.method != "tools/call":
-                return Answer(200, await told(message, tools, partial(_prompt, session)))
-            name = await tool_named(message, tools)
-            return self._call(session, message, name, asked(message)[1], request)
-        except Refused as refused:
+                return Answer(200, await mcp.told(message, tools, partial(_prompt, session)))
+            name = await mcp.tool_named(message, tools)
+            return self._call(session, message, name, mcp.asked(message)[1], request)
+        except mcp.Refused as refused:
             return Answer(refused.status, refused.answer())
         except ORSError as failure:
-            return Answer(200, failed(message, str(failure)))
+            return Answer(200, mcp.failed(message, str(failure)))
 
     def _call(
-        self, session: ServerSession, message: Message, name: str, given: dict[str, Any], request: Request
+        self, session: ServerSession, message: mcp.Message, name: str, given: dict[str, Any], request: Request
     ) -> Outcome:
         loop = self._shared.loop or asyncio.get_running_loop()
         body = None if self._shared.recent is None else dumps({"name": name, "input": given})
         try:
             call = session.submit(name, given, loop, None, request.idempotency_key(), request.trace(), body)
         except ORSError as failure:
-            return Answer(200, failed(message, str(failure)))
+            return Answer(200, mcp.failed(message, str(failure)))
         if isinstance(call, Call):
             return MCPStream(call, self._timers, message, request)
-        return Answer(200, failed(message, _protocol.RESULT_GONE))
+        return Answer(200, mcp.failed(message, _protocol.RESULT_GONE))
 
 
 class MCPStream(CallStream):
@@ -111,7 +98,7 @@ class MCPStream(CallStream):
 
     _signs = 0
 
-    def __init__(self, call: Call, timers: CallTimers, message: Message, request: Request) -> None:
+    def __init__(self, call: Call, timers: CallTimers, message: mcp.Message, request: Request) -> None:
         super().__init__(call, timers)
         self._message = message
         self._request = request
@@ -131,7 +118,7 @@ class MCPStream(CallStream):
 
     def _sign(self) -> bytes:
         self._signs += 1
-        return event(self._message.progress(self._signs))
+        return mcp.event(self._message.progress(self._signs))
 
     _first = _sign
 
@@ -143,7 +130,7 @@ class MCPStream(CallStream):
         self._timers.opening.remove(self)
         answer = _result(self._message, ending)
         if self._opened:
-            sink.end(event(answer))
+            sink.end(mcp.event(answer))
         else:
             sink.whole(200, JSON, answer)
 
@@ -163,29 +150,29 @@ async def _prompt(session: ServerSession) -> Blocks:
     return _BLOCKS.validate_json(await session.prompt(), extra="ignore")
 
 
-def _message(request: Request) -> Message:
+def _message(request: Request) -> mcp.Message:
     headers = {
         name: request.headers[key].decode("latin-1") for key, name in _HEADERS if key in request.headers
     }
     try:
-        return parsed(request.value(), headers)
+        return mcp.parsed(request.value(), headers)
     except BadRequest as wrong:
-        raise Refused(PARSE_ERROR, str(wrong)) from None
+        raise mcp.Refused(mcp.PARSE_ERROR, str(wrong)) from None
 
 
 def lost_call(request: Request, text: str) -> bytes:
     """The answer to a message whose server was lost: if it was a call, that may have run."""
     try:
-        return _message(request).refused(INTERNAL, text).answer()
-    except Refused:
-        return Refused(INTERNAL, text).answer()
+        return _message(request).refused(mcp.INTERNAL, text).answer()
+    except mcp.Refused:
+        return mcp.Refused(mcp.INTERNAL, text).answer()
 
 
-def _result(message: Message, ending: bytes) -> bytes:
+def _result(message: mcp.Message, ending: bytes) -> bytes:
     error = _protocol.ending_error(ending)
     if error is not None:
-        return failed(message, error[0])
+        return mcp.failed(message, error[0])
     result = loads(ending)
     if not result["ok"]:
-        return failed(message, result["error"])
-    return called(message, result["output"]["blocks"], result["output"]["finished"])
+        return mcp.failed(message, result["error"])
+    return mcp.called(message, result["output"]["blocks"], result["output"]["finished"])

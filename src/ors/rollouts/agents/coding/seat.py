@@ -10,22 +10,10 @@ from typing import Any, NamedTuple
 
 import uvicorn
 
+from ors import mcp
 from ors._protocol import EVENT_STREAM
 from ors.client import ToolInvocation
 from ors.errors import ToolCallError
-from ors.mcp import (
-    AT_ONCE_SECONDS,
-    PROGRESS_SECONDS,
-    Message,
-    Refused,
-    asked,
-    called,
-    event,
-    failed,
-    read,
-    told,
-    tool_named,
-)
 from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import Conversation
 from ors.types import Blocks, ToolSpec, described
@@ -104,38 +92,38 @@ class Seat:
     ) -> Reply:
         """Answers a message. A call goes on if its client leaves."""
         try:
-            message = read(sent, headers)
-        except Refused as refused:
+            message = mcp.read(sent, headers)
+        except mcp.Refused as refused:
             return Reply(refused.status, refused.answer())
         if message.id is None:
             return Reply(202)  # cancellations too: a call that runs is finished, as it is for other clients
         task = asyncio.create_task(self._answer(message))
         long = streams and message.method == "tools/call"
-        await asyncio.wait({task}, timeout=AT_ONCE_SECONDS if long else None)
+        await asyncio.wait({task}, timeout=mcp.AT_ONCE_SECONDS if long else None)
         return task.result() if task.done() else Reply(200, messages=_messages(message, task))
 
-    async def _answer(self, message: Message) -> Reply:
+    async def _answer(self, message: mcp.Message) -> Reply:
         try:
             if message.method == "tools/call":
                 return Reply(200, await self._call(message))
-            return Reply(200, await told(message, self._tools, self._prompt))
-        except Refused as refused:
+            return Reply(200, await mcp.told(message, self._tools, self._prompt))
+        except mcp.Refused as refused:
             return Reply(refused.status, refused.answer())
 
-    async def _call(self, message: Message) -> bytes:
-        name, given = asked(message)
+    async def _call(self, message: mcp.Message) -> bytes:
+        name, given = mcp.asked(message)
         await self._begun.wait()
         if self._over is not None:
-            return failed(message, self._over)
-        name = await tool_named(message, self._tools)
+            return mcp.failed(message, self._over)
+        name = await mcp.tool_named(message, self._tools)
         self._calls += 1
         call = ToolInvocation(name, given, f"call_{self._calls}")
         answer = self._waiting[call.id] = asyncio.get_running_loop().create_future()
         self._moves.put_nowait(AgentMessage(calls=(call,)))
         result = await answer
         if not result.ok:
-            return failed(message, described(result.blocks))
-        return called(message, map(vars, result.blocks), result.finished)
+            return mcp.failed(message, described(result.blocks))
+        return mcp.called(message, map(vars, result.blocks), result.finished)
 
     async def _tools(self) -> list[ToolSpec]:
         await self._prompt()
@@ -152,12 +140,12 @@ def prompt_of(conversation: Conversation) -> Blocks:
     return next(each.blocks for each in conversation.messages if isinstance(each, UserMessage))
 
 
-async def _messages(message: Message, task: asyncio.Task[Reply]) -> AsyncIterator[bytes | None]:
+async def _messages(message: mcp.Message, task: asyncio.Task[Reply]) -> AsyncIterator[bytes | None]:
     count = 0
     while not task.done():
         count += 1
         yield message.progress(count)
-        await asyncio.wait({task}, timeout=PROGRESS_SECONDS)
+        await asyncio.wait({task}, timeout=mcp.PROGRESS_SECONDS)
     yield task.result().body
 
 
@@ -200,7 +188,7 @@ class MCPListener:
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         if reply.messages is not None:
             async for each in reply.messages:
-                await send({"type": "http.response.body", "body": event(each), "more_body": True})
+                await send({"type": "http.response.body", "body": mcp.event(each), "more_body": True})
         await send({"type": "http.response.body", "body": reply.body})
 
     async def _reply(self, scope: dict[str, Any], receive: Any) -> Reply:
