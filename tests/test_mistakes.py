@@ -54,7 +54,7 @@ class Looking(Toolset):
         ({"act": tool(unknown_type)}, "use types that JSON has, or pydantic models"),
         (
             {"act": tool(undefined)},
-            "'Missing' is not defined; import it in this module, and not below `if TYPE",
+            "'Missing' is not defined; import it in this module, outside `if TYPE",
         ),
         ({"toolsets": Looking}, "Made.toolsets is a list of classes, as in [MyToolset]"),
         ({"toolsets": [Looking(None)]}, "Made.toolsets holds classes"),
@@ -88,7 +88,11 @@ def test_a_tool_must_not_take_a_name_of_the_base_class(name: str) -> None:
         """Acts."""
         return "done"
 
-    told = " is a list of" if name == "toolsets" else f": environments use '{name}' themselves; rename it"
+    told = (
+        " is a list of"
+        if name == "toolsets"
+        else f": environments already use the name '{name}'; rename the tool"
+    )
     with pytest.raises(InvalidEnvironment, match=f"Made.{name}{told}"):
         Server([made(**{name: tool(act)})])
 
@@ -107,7 +111,7 @@ def test_a_tool_of_a_toolset_may_be_overridden_but_not_its_own_hooks() -> None:
             return "done"
 
     assert Server([made(toolsets=[Bolder])])
-    with pytest.raises(InvalidEnvironment, match=r"Forked\.fork: environments use 'fork' themselves"):
+    with pytest.raises(InvalidEnvironment, match=r"Forked\.fork: environments already use the name 'fork'"):
         Server([made(toolsets=[Forked])])
 
 

@@ -94,6 +94,11 @@ def test_the_same_seed_makes_the_same_inputs() -> None:
     assert made[0] == made[1] != made[2]
 
 
+def test_a_number_without_bounds_has_either_sign() -> None:
+    made = {Inputs(random.Random(seed)).make({"type": "integer"}) > 0 for seed in range(20)}
+    assert made == {True, False}
+
+
 def test_a_tool_that_takes_nothing_gets_an_empty_object() -> None:
     assert Inputs(random.Random(0)).make(None) == emptiest(None) == {}
 

@@ -248,7 +248,7 @@ def test_columns_that_are_no_json_are_named(tmp_path: Path) -> None:
 def test_a_missing_file_is_told_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        FileNotFoundError, match=rf"there is no file a\.jsonl; relative paths begin in {tmp_path}"
+        FileNotFoundError, match=rf"there is no file a\.jsonl; relative paths start at {tmp_path}"
     ):
         tasks_from("a.jsonl")
 
@@ -313,7 +313,9 @@ def test_rows_in_memory_are_a_data_set_too() -> None:
     assert (len(tasks), tasks[-1], tasks[2:4]) == (1000, ROWS[-1], ROWS[2:4])
     with pytest.raises(TypeError, match="row 0 of list is int, not a dictionary"):
         tasks_from([1])[0]
-    with pytest.raises(TypeError, match=r"the parts train, test: pass one of them, as dataset\['train'\]"):
+    with pytest.raises(
+        TypeError, match=r"the parts train, test: pass one of them, such as dataset\['train'\]"
+    ):
         tasks_from({"train": ROWS, "test": ROWS})
     with pytest.raises(TypeError, match="with a length, not list_iterator; load a streamed data set without"):
         tasks_from(iter(ROWS))
@@ -323,7 +325,7 @@ def test_a_data_set_is_a_list_of_tasks() -> None:
     datasets = pytest.importorskip("datasets")
     tasks = tasks_from(datasets.Dataset.from_list(ROWS))
     assert (len(tasks), tasks[-1], tasks[2:4]) == (1000, ROWS[-1], ROWS[2:4])
-    with pytest.raises(TypeError, match=r"has the parts train: pass one of them, as dataset\['train'\]"):
+    with pytest.raises(TypeError, match=r"has the parts train: pass one of them, such as dataset\['train'\]"):
         tasks_from(datasets.DatasetDict(train=datasets.Dataset.from_list(ROWS)))
     with pytest.raises(TypeError, match="without streaming=True"):
         tasks_from(datasets.Dataset.from_list(ROWS).to_iterable_dataset())

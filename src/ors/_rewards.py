@@ -119,7 +119,7 @@ class RewardSpec:
         if self.range is not None:
             least, highest = self.range
             if not (least <= round(total, 9) <= highest or least <= last <= highest):
-                return f"the reward {total:g} is outside of reward_range ({least:g}, {highest:g})"
+                return f"the reward {total:g} is outside reward_range ({least:g}, {highest:g})"
         unknown = (
             next((name for name in names if name not in self.components), None) if self.components else None
         )

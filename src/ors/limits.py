@@ -52,7 +52,7 @@ class Limits:
     )
     body_bytes: int = _limit(32 * 2**20, "Largest request body; beyond it, 413.")
     result_bytes: int = _limit(
-        64 * 2**20, "Largest result of a tool; beyond it, an error, or cut off if the tool allows that."
+        64 * 2**20, "Largest tool result; a larger one is an error, or is cut off if the tool allows it."
     )
     kept_bytes: int = _limit(256 * 2**20, "Memory for finished results that clients may reconnect for.")
     kept_seconds: float = _limit(60.0, "How long finished results are kept.", is_option=False)

@@ -173,7 +173,7 @@ class FileRows(Rows):
         try:
             return self.parsed(os.pread(self._file, end - start, start))
         except UnicodeDecodeError:
-            text = "the text is not UTF-8; convert the file, as with iconv -f latin1 -t utf-8"
+            text = "the text is not UTF-8; convert the file, for example with iconv -f latin1 -t utf-8"
             raise ValueError(f"{self._path}, line {self._line(start)}: {text}") from None
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{self._path}, line {self._line(start)}: {error}") from None
@@ -275,7 +275,9 @@ class DatasetRows(Rows):
     def __init__(self, source: Any) -> None:
         if isinstance(source, Mapping):
             names = ", ".join(map(str, source))
-            raise TypeError(f"this data set has the parts {names}: pass one of them, as dataset['train']")
+            raise TypeError(
+                f"this data set has the parts {names}: pass one of them, such as dataset['train']"
+            )
         if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
             raise TypeError(
                 f"tasks come from a path or a data set with a length, not {type(source).__name__}; "
@@ -338,7 +340,7 @@ def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject
         return DatasetRows(source)
     path = Path(os.fspath(source))
     if not path.is_file():
-        relative = "" if path.is_absolute() else f"; relative paths begin in {Path.cwd()}"
+        relative = "" if path.is_absolute() else f"; relative paths start at {Path.cwd()}"
         raise FileNotFoundError(f"there is no file {path}{relative}")
     if sha256 is not None:
         with path.open("rb") as file:

@@ -135,7 +135,7 @@ def test_a_training_is_warned_once_of_what_a_check_of_its_run_would_find(
     for _ in range(8):
         watch.count([record(Scored(), 1.0, index) for index in range(8) for _ in range(4)])
     (warning,) = [each.getMessage() for each in caplog.records]
-    assert warning.startswith("All 32 episodes earned 1: no group has any variance. They give no gradient")
+    assert warning.startswith("All 32 episodes earned 1, so no group has any variance. They give no gradient")
 
 
 @pytest.mark.parametrize("outcomes", [[LOST] * 5 + [Scored()] * 3, [BOOM] * 8, [LOST]])

@@ -143,7 +143,7 @@ async def test_the_total_time_of_a_request_is_bounded() -> None:
 async def test_a_server_that_is_not_there_is_a_transport_error() -> None:
     async with scripted() as script:
         pass
-    with pytest.raises(errors.TransportError, match="cannot be reached") as caught:
+    with pytest.raises(errors.TransportError, match="cannot be reached: connection refused") as caught:
         await splits(script)
     assert type(caught.value) is errors.TransportError
 

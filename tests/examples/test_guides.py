@@ -204,7 +204,7 @@ def test_the_tests_of_the_page_of_testing_pass(read: Read) -> None:
     reader = read("docs/guides/testing.md")
     reader.python()
     assert "3 passed" in reader.shell("pytest -q -n 0 test_adder.py")
-    assert "adder: nothing found" in reader.shell("ors test adder.py --episodes 20")
+    assert "adder: no problems found" in reader.shell("ors test adder.py --episodes 20")
     assert reader.namespace["report"].environment == "adder"
 
 

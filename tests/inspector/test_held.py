@@ -1,4 +1,4 @@
-"""The inspector says which methods held the event loop."""
+"""The inspector says which methods blocked the event loop."""
 
 import pytest
 

@@ -88,8 +88,8 @@ def test_a_declaration_is_served_and_inherited() -> None:
 @pytest.mark.parametrize(
     ("calls", "warned"),
     [
-        ([("bonus", {"name": "correct", "value": 2.5})], "the reward 2.5 is outside of reward_range (0, 2)"),
-        ([("bonus", {"name": "correct", "value": -1})], "the reward -1 is outside of reward_range (0, 2)"),
+        ([("bonus", {"name": "correct", "value": 2.5})], "the reward 2.5 is outside reward_range (0, 2)"),
+        ([("bonus", {"name": "correct", "value": -1})], "the reward -1 is outside reward_range (0, 2)"),
         ([("bonus", {"name": "speed", "value": 1})], "the reward 'speed' is not in reward_components"),
         ([("bonus", {"name": "correct", "value": 2})], ""),
         ([("draft", {"tidy": 5}), ("fail", {})], ""),  # a failed episode has no reward

@@ -36,8 +36,5 @@ def test_the_report_says_how_the_grader_was_fooled_and_what_to_do() -> None:
     words = [f"{Path(graded.__file__)}:Exiting", "--limit", "1", "--steps", "2", "--episodes", "20"]
     done = run("test", *words, patience=200)
     assert done.code == 1
-    assert (
-        "✗ forged-grade: work that is wrong earns 1: its modules print 'PASSED 4 4' and exit with 0"
-        in done.out
-    )
+    assert "✗ forged-grade: wrong work earns 1: its modules print 'PASSED 4 4' and exit with 0" in done.out
     assert "box.grade_cases()" in done.out

@@ -20,12 +20,12 @@ QUICK = ("--limit", "2", "--episodes", "20")
 
 def test_a_clean_target_is_fine() -> None:
     done = run("test", f"{PARK}:Clean", *QUICK)
-    assert (done.code, done.out.splitlines()[0]) == (0, "clean: nothing found")
+    assert (done.code, done.out.splitlines()[0]) == (0, "clean: no problems found")
 
 
 def test_authors_code_finds_the_main_thread() -> None:
     done = run("test", f"{PARK}:Alarmed", *QUICK)
-    assert (done.code, done.out.splitlines()[0]) == (0, "alarmed: nothing found")
+    assert (done.code, done.out.splitlines()[0]) == (0, "alarmed: no problems found")
 
 
 @pytest.mark.parametrize(("words", "code"), [((), 0), (("--strict",), 1)])
@@ -52,7 +52,7 @@ def test_a_server_is_tested_by_its_url() -> None:
 
 def test_what_takes_longer_says_what_it_is_at() -> None:
     done = run("test", f"{PARK}:Slow", *QUICK)
-    assert (done.code, done.out.splitlines()[0]) == (0, "slow: nothing found")
+    assert (done.code, done.out.splitlines()[0]) == (0, "slow: no problems found")
     assert "slow: leftovers and memory" in done.err.splitlines()
 
 
@@ -76,7 +76,7 @@ def test_used_wrongly_and_not_reached_have_codes_of_their_own() -> None:
 @pytest.mark.long
 def test_an_environment_that_prints_is_tested_like_any_other() -> None:
     done = run("test", "tests.support.noisy_environment", *QUICK)
-    assert "noisy: nothing found" in done.out
+    assert "noisy: no problems found" in done.out
     assert done.code == 0
 
 

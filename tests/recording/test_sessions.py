@@ -361,7 +361,7 @@ def test_a_session_that_needs_too_much_memory_is_dropped_and_counted_and_its_cal
         counted(lab, 1, 2)
     assert lab.record().rewards == (1.0,)
     assert [r.message for r in caplog.records if "dropped" in r.message] == [
-        "episodes that wait to be recorded take over 0 MB: further ones are dropped",
+        "episodes waiting to be recorded take over 0 MB: further ones are dropped",
         "1 episodes recorded; 2 were dropped",
     ]
 

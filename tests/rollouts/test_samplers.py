@@ -125,8 +125,8 @@ def test_a_value_that_is_no_state_is_refused(state: dict[str, Any]) -> None:
     ("arguments", "message"),
     [
         ({"tasks": []}, "no tasks"),
-        ({"splits": {"nope": 1}}, "No task is of the split 'nope'"),
-        ({"splits": {}}, "names no split"),
+        ({"splits": {"nope": 1}}, "No task is in the split 'nope'"),
+        ({"splits": {}}, "splits is empty"),
         ({"splits": {"train": 0}}, "must be over 0"),
         ({"weights": "most"}, "weights is"),
     ],

@@ -67,7 +67,7 @@ def test_every_known_complaint_of_bubblewrap_is_explained(complaint: str, why: s
 
 def test_engines_say_what_they_need() -> None:
     engine = Containers("docker")
-    assert "no image is named" in str(engine.missing(SandboxSpec())) or "not installed" in str(
+    assert "no image is given" in str(engine.missing(SandboxSpec())) or "not installed" in str(
         engine.missing(SandboxSpec())
     )
     image = SandboxSpec(image="x")

@@ -101,7 +101,7 @@ def test_a_registry_that_asks_for_a_token_gets_one_and_no_other_host_sees_it(fro
 
 def test_a_registry_that_wants_a_login_is_an_error_that_says_so(front: Front) -> None:
     front.login = True
-    with pytest.raises(SandboxUnavailable, match="wants a login; only public images"):
+    with pytest.raises(SandboxUnavailable, match="requires a login; only public images"):
         root_of(f"{front.address}/team/tool:1")
 
 
@@ -166,7 +166,7 @@ async def test_what_cannot_be_pulled_is_said_in_one_line(address: str) -> None:
         await open_sandbox(spec)
     with pytest.raises(SandboxUnavailable, match=r"cannot reach 127.0.0.1:1: .*refused"):
         root_of("127.0.0.1:1/x")
-    with pytest.raises(SandboxUnavailable, match="neither a name of an image nor a path"):
+    with pytest.raises(SandboxUnavailable, match="neither an image name nor a path"):
         root_of("No Such Name")
 
 

@@ -425,7 +425,7 @@ def test_ors_test_finds_nothing_in_an_environment_with_an_mcp_server(tmp_path: P
     (tmp_path / "shop.py").write_text(SHOP)
     examined = ("test", "shop.py", "--episodes", "20")
     done = run(*examined, cwd=tmp_path, env={"PYTHONPATH": os.getcwd()}, patience=150)
-    assert (done.code, done.out.partition("\n")[0]) == (0, "shop: nothing found"), done.out + done.err
+    assert (done.code, done.out.partition("\n")[0]) == (0, "shop: no problems found"), done.out + done.err
 
 
 # ── Forks ────────────────────────────────────────────────────────────────────────────────────────

@@ -395,7 +395,7 @@ async def test_a_fork_has_the_files_and_new_programs_and_goes_its_own_way(sessio
     first, second = await session.fork(2)
     async with first, second:
         shown = await bash(first, "cat answer; pwd; echo $x")
-        assert shown.startswith("42\n/work\n[this is a fork, and the program a new one: folder, variables")
+        assert shown.startswith("42\n/work\n[this is a fork with a new program: folder, variables")
         assert await bash(first, "pwd") == "/work"
         shown = await python(first, "y")
         assert "NameError" in shown

@@ -25,7 +25,7 @@ _BLOCKS = get_args(Block)
 def check_annotation(where: str, function: Any, hints: dict[str, Any]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidEnvironment(
-            f"{where} is a generator: {ALLOWED}, all at once; replace `yield` by `return`"
+            f"{where} is a generator: {ALLOWED}, all at once; replace `yield` with `return`"
         )
     if "return" not in hints:
         raise InvalidEnvironment(
@@ -133,7 +133,7 @@ def define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
     except Exception as error:
         raise InvalidEnvironment(
             f"{where}: its annotations cannot be resolved: {error}; import it in this module, "
-            "and not below `if TYPE_CHECKING`"
+            "outside `if TYPE_CHECKING`"
         ) from error
     parameters = list(inspect.signature(real).parameters.values())
     if not isinstance(raw, staticmethod):
@@ -178,7 +178,7 @@ def _input_model(
         return None, None
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise InvalidEnvironment(f"{where}: a tool's parameters are named ones, {parameter} is not")
+            raise InvalidEnvironment(f"{where}: a tool takes named parameters only, not {parameter}")
         if parameter.name not in hints:
             raise InvalidEnvironment(f"{where}: the parameter {parameter.name!r} needs a type annotation")
     only = hints[parameters[0].name]

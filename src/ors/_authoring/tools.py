@@ -289,7 +289,7 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
         if setting(raw, "_env_tool", False):
             if name in _reserved(owner):
                 raise InvalidEnvironment(
-                    f"{owner.__name__}.{name}: environments use {name!r} themselves; rename it"
+                    f"{owner.__name__}.{name}: environments already use the name {name!r}; rename the tool"
                 )
             yield name, raw
         elif setting(raw, "_env_tool_terminal", False):

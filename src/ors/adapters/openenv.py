@@ -89,7 +89,9 @@ class ORSSessionFactory(ResourceSessionFactory):
     ) -> None:
         self._training, self._watch = Training.of(arguments), Watch()
         if arguments.get("nudge") is not None:
-            raise ValueError("The harness ends with the first reply without a call: it cannot send a nudge")
+            raise ValueError(
+                "The harness ends at the first reply without a tool call: it cannot send a nudge"
+            )
         exit_on_sigterm()
         self._env: Environment = ORS(base_url, options=OPTIONS).environment(environment)
         self._split, self._secrets = split, secrets_from(secrets)

@@ -81,7 +81,7 @@ class ORSTextEnv(BaseTextEnv):
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here."""
-        assert self.episode is not None, "init() comes first"
+        assert self.episode is not None, "call init() first"
         self.turns += 1
         cut = isinstance(action, CutOff)
         new = self.episode.step(AgentMessage(str(action), stop="length") if cut else self._parse(action))

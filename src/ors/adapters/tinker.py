@@ -64,7 +64,7 @@ class ORSMessageEnv(MessageEnv):
 
     async def step(self, message: Message) -> MessageStepResult:
         """Plays one reply. All steps so far have paid what the episode counts as if it is cut off here."""
-        assert self._episode is not None, "initial_observation() comes first"
+        assert self._episode is not None, "call initial_observation() first"
         new = await self._episode.step(
             AgentMessage(get_text_content(message), _calls(message, len(self._history)))
         )
@@ -168,7 +168,7 @@ class ORSGroupBuilder(EnvGroupBuilder):
     def __post_init__(self) -> None:
         Training.of(self.arguments)
         if wrong := [name for name in self.options if name.endswith("_reward")]:
-            raise ValueError(f"{', '.join(wrong)}: what is cut off has the truncated_reward of the arguments")
+            raise ValueError(f"{', '.join(wrong)}: set truncated_reward in the arguments instead")
 
     async def make_envs(self) -> Sequence[Env]:
         """Makes environments; the strategies call it again to repeat one."""

@@ -307,6 +307,6 @@ def secrets_from(names: Iterable[str]) -> dict[str, str]:
     for name in names:
         value = os.environ.get(name) or os.environ.get(name.upper())
         if not value:
-            raise ValueError(f"The secret {name} is missing: set the variable {name.upper()}")
+            raise ValueError(f"The secret {name} is missing: set the environment variable {name.upper()}")
         found[name] = value
     return found

@@ -50,7 +50,7 @@ class Rollout:
         return content_of([block for each in first if isinstance(each, UserMessage) for block in each.blocks])
 
     def _call(self, name: str, given: dict[str, Any]) -> Content:
-        assert self._episode is not None, "reset() comes first"
+        assert self._episode is not None, "call reset() first"
         ended = self._episode.record is not None
         new = () if ended else self._episode.step(AgentMessage(calls=(ToolInvocation(name, given),)))
         result = next((each for each in new if isinstance(each, ToolMessage)), None)
@@ -62,7 +62,7 @@ class Rollout:
         return content
 
     def _end(self, completion: Sequence[Mapping[str, Any]], cut: bool = False) -> EpisodeRecord:
-        assert self._episode is not None, "reset() comes first"
+        assert self._episode is not None, "call reset() first"
         # TRL takes a call that it cannot read for text, and ends the rollout.
         reply = last_reply(completion)
         if self._episode.record is None and reply is not None:
@@ -91,7 +91,9 @@ class TRLEnvironments:
     ) -> None:
         self._training = Training.of(arguments)
         if arguments.get("nudge") is not None:
-            raise ValueError("TRL ends a rollout with its first reply without a call: it cannot send a nudge")
+            raise ValueError(
+                "TRL ends a rollout at the first reply without a tool call: it cannot send a nudge"
+            )
         tools = convert_tools(env.list_tools(), "openai-chat")
         methods = {tool["function"]["name"]: tool_method(**tool["function"]) for tool in tools}
         self._class: type[Rollout] = type(f"{env.name}_environment", (Rollout,), methods)
@@ -162,7 +164,7 @@ class TRLEnvironments:
             return [None] * len(environments)
         if self.reward in ours and len({isinstance(each, RewardFunction) for each in ours}) > 1:
             raise ValueError(
-                "`reward` and `reward_functions` count the reward twice: give the trainer one of them"
+                "`reward` and `reward_functions` count the reward twice: give the trainer only one of them"
             )
         records = records_of(environments, completions, **batch)
         if function == ours[0]:

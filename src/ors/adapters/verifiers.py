@@ -101,7 +101,7 @@ class ORSTasksetConfig(vf.TasksetConfig):
     environment: str = ""
     split: str = ""
     reward: Literal["last", "sum", "max"] | None = None
-    """How the rewards of the steps become one."""
+    """How to combine the rewards of the steps."""
     truncated_reward: float | None = 0.0
     unscored_reward: float | None = 0.0
     failed_reward: dict[Party, float] = {}

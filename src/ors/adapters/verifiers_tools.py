@@ -87,7 +87,7 @@ class ORSToolTaskset(ORSTaskset):
             ValueError: the configuration does not fit, or the environment scores the last message.
         """
         if self.config.nudge is not None:
-            raise ValueError("The harness runs the loop, and sends no nudge: use ORSHarness")
+            raise ValueError("The harness runs the loop and cannot send a nudge: use ORSHarness")
         with ORS(self.config.base_url or "http://127.0.0.1") as client:
             for task in super().load():
                 data = task.data

@@ -44,7 +44,7 @@ def compute_data_metrics(batch: Any, use_critic: bool = True) -> dict[str, Any]:
     live = batch.batch["response_mask"].bool().any(-1)
     if not live.any():
         raise MostFailed(
-            f"all {len(live)} rollouts of this step are left out: verl's workers have logged why"
+            f"all {len(live)} rollouts of this step are left out: see the logs of verl's workers"
         )
     metrics: dict[str, Any] = _verls_metrics(batch.select_idxs(live), use_critic)
     told = {name: values for name, values in batch.non_tensor_batch.items() if name.startswith("ors/")}

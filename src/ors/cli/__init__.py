@@ -34,7 +34,7 @@ COMMANDS = {
     "check": ("check:check", "Check a server against the standard."),
     "bench": ("bench:bench", "Measure calls and episodes per second."),
     "runs": ("runs:runs", "List, show, compare, check and export runs."),
-    "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and make roots."),
+    "sandbox": ("sandbox:sandbox", "Check how this machine isolates programs, and pull images."),
     "sandboxes": ("sandbox:sandboxes", "Serve sandboxes to programs that use openreward."),
 }
 """Where in `commands/` each command is defined, and its line in `ors --help`, which imports none of them."""

@@ -122,7 +122,7 @@ class Portal:
             if self._loop is None:
                 self._start()
         if threading.current_thread() is self._thread:
-            raise RuntimeError("this client cannot wait for itself: use it outside of its own callbacks")
+            raise RuntimeError("this client cannot wait for itself: use it outside its own callbacks")
         assert self._loop is not None
         return self._loop
 

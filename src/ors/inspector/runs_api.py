@@ -237,7 +237,7 @@ class RunFolder:
 
     async def _answer(self, request: Request) -> Answer:
         if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowed("Runs are only shown here; use GET", allow="GET")
+            raise MethodNotAllowed("Runs are read-only here; use GET", allow="GET")
         found = _TABLE.find(request.method, request.path)
         if found is None:
             raise NotFound("There is no server here, only recorded runs")

@@ -175,7 +175,7 @@ class ShownRuns:
 
     def get(self, name: str) -> ShownRun:
         if not name:
-            raise BadRequest("run: name a run")
+            raise BadRequest("run: give the name of a run")
         if name not in self._runs:
             self._find()
         if name not in self._runs:

@@ -133,7 +133,7 @@ def _schema(space: Any) -> dict[str, Any]:
             for length in reversed(space.shape):
                 made = {"type": "array", "items": made, "minItems": length, "maxItems": length}
             return made
-    raise ValueError(f"its actions are of the kind {type(space).__name__}")
+    raise ValueError(f"actions of the type {type(space).__name__} are not supported")
 
 
 def _cast(space: Any, value: Any) -> Any:

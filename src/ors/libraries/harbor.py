@@ -172,7 +172,7 @@ class HarborTasks(SandboxEnvironment):
         argv = ["bash", "-c", script, "bash", self._read.workdir]
         done = await self.box.grade(argv, files=files, timeout=seconds)
         if done.returncode == NO_REWARD:
-            raise RuntimeError("the tests have written neither /logs/verifier/reward.txt nor reward.json")
+            raise RuntimeError("the tests wrote neither /logs/verifier/reward.txt nor reward.json")
         return _reward(done.stdout) if done.returncode == 0 else 0.0  # killed, or at a limit
 
     @classmethod
@@ -192,7 +192,7 @@ def _reward(written: bytes) -> float:
         named = json.loads(written)
         reward = float(named["reward"] if "reward" in named else sum(named.values()) / len(named))
     if not math.isfinite(reward):
-        raise ValueError(f"the tests have written the reward {reward}")
+        raise ValueError(f"the tests wrote the reward {reward}")
     return reward
 
 

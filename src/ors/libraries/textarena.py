@@ -93,7 +93,7 @@ class Game(Seeded):
             await to_thread(self._step, action)
         except Exception as error:  # of a game that cannot read the move
             self._game = before
-            raise ToolError(f"The game does not understand this move ({error}): make another one") from error
+            raise ToolError(f"The game does not understand this move ({error}): try another one") from error
         text = await self._until_my_turn()
         return self._ended(text) if self._done else ToolOutput(text)
 

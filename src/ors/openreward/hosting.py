@@ -153,7 +153,7 @@ class Hosting:
             return self.images.get(name)
         if name.startswith(("/", ".")) or Path(name).exists():  # clients name no folders of this machine
             how = f"pass --image NAME=PATH with its folder or archive; {HOST_ROOT}"
-            raise BadRequest(f"image {name!r} is not a name of an image; {how}")
+            raise BadRequest(f"image {name!r} is not an image name; {how}")
         return name
 
     def _network(self, settings: SandboxSettings) -> Allow | Literal["none", "host"]:
@@ -173,7 +173,9 @@ class Hosting:
         decided: dict[str, str] = {}
         for rule in policy.rules:
             if rule.path or rule.methods or "*" in rule.host:
-                raise BadRequest(f"network: the rule for {rule.host} is not for one whole host: not offered")
+                raise BadRequest(
+                    f"network: the rule for {rule.host} does not cover one whole host: not offered"
+                )
             decided.setdefault(rule.host.lower(), rule.action)  # the first one counts
         if policy.presets or not policy.enforce:
             raise BadRequest("network: presets and enforce=False are not offered; name the hosts in rules")

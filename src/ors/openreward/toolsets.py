@@ -206,7 +206,7 @@ class WebToolset(Toolset):
     def _asked(self, variable: str, **body: Any) -> dict[str, Any]:
         url = os.environ.get(variable)
         if not url:
-            raise ToolError(f"There is no web here: the server was started without {variable}")
+            raise ToolError(f"Web access is off: the server was started without {variable}")
         as_of = self._as_of or self._hook("web_as_of") or os.environ.get("OPENREWARD_WEB_AS_OF")
         data = json.dumps({**body, "as_of": as_of}).encode()
         headers = {"Content-Type": "application/json"}

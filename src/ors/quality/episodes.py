@@ -132,7 +132,7 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
     except ORSError as error:
         report.found(
             "opens",
-            f"an episode does not open: {reason(error)}",
+            f"an episode cannot be opened: {reason(error)}",
             where=str(sample),
             source=parted(str(error))[1],
         )
@@ -225,12 +225,12 @@ def _judge(
         subject.report.found(
             "raises",
             f"{tool} raised for an input that fits its schema: {short(message)}",
-            fix=f"Correct the tool, or refuse this input with ToolError: {short(str(given))}.",
+            fix=f"Fix the tool, or refuse this input with ToolError: {short(str(given))}.",
             source=source,
         )
     elif made.reason == "not_found":
         subject.report.found(
-            "not-there", f"{tool} is listed, but a call of it is refused: {short(made.error)}"
+            "not-there", f"{tool} is listed, but a call to it is refused: {short(made.error)}"
         )
     elif made.reason == "input_validation" and fits:
         words = f"{tool} refuses inputs that fit its schema"

@@ -154,7 +154,7 @@ def _while_served(
         if event.environment == report.environment:
             report.found(
                 "holds-loop",
-                f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where}), "
+                f"{event.method} blocked the event loop for {event.seconds:.1f} s ({event.where}), "
                 "and all other sessions with it",
             )
     return reports

@@ -15,7 +15,7 @@ FIXES = {
     "overlap": "Keep the splits disjoint, otherwise a test split measures nothing.",
     "exposed": "Add it to private_fields, or list only an id and look up the answer in setup().",
     "tools": "Make list_tools() work.",
-    "schema": "Correct its input schema.",
+    "schema": "Fix its input schema.",
     "description": "Write a docstring: models use it to decide when to call the tool.",
     "format": "Simplify its input until every provider accepts it.",
     "opens": "Make __init__, setup() and get_prompt() work for every task.",
@@ -27,8 +27,8 @@ FIXES = {
     "not-deterministic": "Seed all randomness from the task. A grader must not depend on time.",
     "not-apart": "Keep state in the instance (self.…), not in the class, in a module or in shared files.",
     "episode": "See the server's log.",
-    "gold": "Correct the grader or solve(). If the maximum is not 1, declare reward_range.",
-    "declared-reward": "Correct the reward, or what the class declares: reward_range, reward_components.",
+    "gold": "Fix the grader or solve(). If the maximum is not 1, declare reward_range.",
+    "declared-reward": "Fix the reward, or what the class declares: reward_range, reward_components.",
     "forged-grade": "Run the agent's program in its own process and grade its output: box.grade_cases().",
     "teardown": "Make it work no matter how the episode ended.",
     "memory": "Release the memory of an episode: look for lists and caches in the class or module.",
@@ -117,7 +117,7 @@ def _verdict(report: QualityReport) -> str:
     faults = len(report.faults)
     warnings = len(report.findings) - faults
     if not report.findings:
-        return "nothing found"
+        return "no problems found"
     words = [f"{count} {word}" for count, word in ((faults, "faults"), (warnings, "warnings")) if count]
     return ", ".join(word[:-1] if word.startswith("1 ") else word for word in words)
 

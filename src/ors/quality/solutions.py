@@ -116,7 +116,7 @@ async def examine_graders(subject: EnvironmentUnderTest) -> None:
             honest = await _work_earns(subject, sample, "")
             for how, program in CHEATS.items():
                 if (total := await _work_earns(subject, sample, program)) > honest:
-                    text = f"work that is wrong earns {total:g}: its modules {how}"
+                    text = f"wrong work earns {total:g}: its modules {how}"
                     subject.report.found("forged-grade", text, where=str(sample))
                     break
         except ORSError:

@@ -153,7 +153,7 @@ class WriteQueue:
         if not self._full:
             self._full = True
             mega = self._most_bytes // 2**20
-            log.warning("episodes that wait to be recorded take over %d MB: further ones are dropped", mega)
+            log.warning("episodes waiting to be recorded take over %d MB: further ones are dropped", mega)
 
     def put(self, write: Write, size: int) -> None:
         """Lets the thread write a record; then `size` bytes of memory are free again."""

@@ -283,7 +283,7 @@ async def played_again(
         return record
     if not is_replayable(record):
         return _failed(
-            record, Failed("infrastructure", "opening", "TaskUnknown", "The run has no task of it")
+            record, Failed("infrastructure", "opening", "TaskUnknown", "The run does not have its task")
         )
     try:
         differences, results = await replay(environment, record, secrets)
@@ -291,9 +291,8 @@ async def played_again(
         return _failed(record, session_failed(error, "call"))
     for each in differences:
         if each.what in ("result", "finished"):
-            text = (
-                f"call {each.step}, {each.tool}: {each.what} was {each.recorded!r:.200}, is {each.now!r:.200}"
-            )
+            change = f"was {each.recorded!r:.200}, is now {each.now!r:.200}"
+            text = f"call {each.step}, {each.tool}: {each.what} {change}"
             return _failed(record, Failed("environment", "call", DIFFERS, text))
     return _with_results(record, iter(results), rules)
 

@@ -171,13 +171,13 @@ def _pools(
     if splits is None:
         return [tasks], [1.0]
     if not splits:
-        raise ValueError("splits names no split")
+        raise ValueError("splits is empty")
     pools = {split: [task for task in tasks if _split(task) == split] for split in splits}
     for split, share in splits.items():
         if not share > 0:
             raise ValueError(f"The share of the split {split!r} must be over 0, not {share!r}")
         if not pools[split]:
-            raise ValueError(f"No task is of the split {split!r}")
+            raise ValueError(f"No task is in the split {split!r}")
     return list(pools.values()), list(accumulate(splits.values()))
 
 

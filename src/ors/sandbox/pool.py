@@ -66,7 +66,7 @@ class Pool:
             async with asyncio.timeout(self.wait_seconds):
                 await self._places.acquire()
         except TimeoutError:
-            text = f"no sandbox became free in {self.wait_seconds:g} s; {self.limit} are in use"
+            text = f"no sandbox became free within {self.wait_seconds:g} s; {self.limit} are in use"
             raise SandboxLimit(text, reason="waiting") from None
         finally:
             self.waiting -= 1

@@ -94,7 +94,7 @@ class SandboxSpec:
                 raise ValueError(f"SandboxSpec.{name} must be over 0, not {getattr(self, name)}")
         if self.backend != "none" and self.disk + 3 * self.tmp > self.memory:
             raise ValueError(
-                "SandboxSpec: disk and three times tmp must fit into memory, where all files are"
+                "SandboxSpec: disk and three times tmp must fit into memory, which holds all files"
             )
         if self.image and self.rootfs:
             raise ValueError("SandboxSpec: give image or rootfs, not both")

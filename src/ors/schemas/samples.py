@@ -196,5 +196,5 @@ def _bounds(rule: Mapping[str, Any], beside: float) -> tuple[float, float]:
     low += [rule["exclusiveMinimum"] + beside] if "exclusiveMinimum" in rule else []
     high = [rule["maximum"]] if "maximum" in rule else []
     high += [rule["exclusiveMaximum"] - beside] if "exclusiveMaximum" in rule else []
-    least = max(low, default=min(-10, min(high, default=0) - 20))
+    least = max(low, default=min(-10, min(high, default=10) - 20))
     return least, min(high, default=least + 20)

@@ -8,7 +8,7 @@ from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
 from ors.toolsets.lasting import Lasting
 from ors.types import TextBlock, ToolOutput
 
-FORKED = "this is a fork, and the program a new one: folder, variables and jobs were not copied"
+FORKED = "this is a fork with a new program: folder, variables and jobs were not copied"
 
 
 class SandboxEnvironment(Environment):

@@ -131,7 +131,7 @@ class _MCPTools(LiveTools):
         if not blocks and "structuredContent" in result:
             blocks = [TextBlock(dumps(result["structuredContent"]).decode())]
         if result.get("isError"):
-            raise ToolError(described(blocks) or f"{name!r} failed without a word")
+            raise ToolError(described(blocks) or f"{name!r} failed without a message")
         note, self.forked = [TextBlock(FORKED)] if self.forked else [], False
         return ToolOutput(blocks=[*blocks, *note])
 

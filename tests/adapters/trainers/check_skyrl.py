@@ -57,7 +57,7 @@ def test_each_turn_is_credited_and_finished_ends_the_episode(made: Made) -> None
 
 
 def test_secrets_come_from_variables(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="set the variable HUNT_KEY"):
+    with pytest.raises(ValueError, match="set the environment variable HUNT_KEY"):
         made(environment="locked", secrets=["hunt_key"])
     monkeypatch.setenv("HUNT_KEY", "sesame")
     env = made(environment="locked", secrets=["hunt_key"])

@@ -285,7 +285,7 @@ async def test_a_reply_that_is_cut_off_truncates_and_is_not_graded(url: str, say
 
 
 def test_the_trainers_own_rewards_of_cut_off_episodes_are_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="context_overflow_reward: what is cut off has the truncated_reward"):
+    with pytest.raises(ValueError, match="context_overflow_reward: set truncated_reward in the arguments"):
         replace(group(url, 1), options={"context_overflow_reward": -0.1})
 
 

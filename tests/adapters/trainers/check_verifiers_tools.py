@@ -113,7 +113,7 @@ async def test_outcomes_count_as_the_table_says(model: Model, url: str, name: st
 
 
 async def test_a_nudge_that_nobody_would_send_is_refused(model: Model, url: str) -> None:
-    with pytest.raises(ValueError, match="sends no nudge: use ORSHarness"):
+    with pytest.raises(ValueError, match="cannot send a nudge: use ORSHarness"):
         await played(model, url, [], nudge="Go on.")
 
 

@@ -107,7 +107,7 @@ def test_a_server_has_a_card_for_each_environment(tmp_path: Path) -> None:
         done = card(readme, "--env", "shelf", "--check", where=url)
         assert (done.code, done.out) == (
             1,
-            "README.md: there is no card of shelf: `ors card` writes it\n",
+            "README.md: there is no card for shelf; `ors card` writes one\n",
         )
         assert card(readme, "--env", "shelf", where=url).code == 0
         for name in ("box", "shelf"):

@@ -93,7 +93,7 @@ def test_a_finding_is_said_while_it_plays_and_in_the_report(quiz_url: str, tmp_p
     done = run(*how, "--out", "run", cwd=tmp_path)
     lines = [line for line in done.err.splitlines() if line.startswith("Finding: All ")]
     assert len(lines) == 1, done.err
-    assert "earned 0: no group has any variance. They give no gradient" in lines[0]
+    assert "earned 0, so no group has any variance. They give no gradient" in lines[0]
     assert "finding: All 64 episodes earned 0" in done.out
     told = run(*how, "--out", "run2", "--json", cwd=tmp_path)
     assert "Finding" not in told.err
@@ -251,8 +251,8 @@ def test_ctrl_c_before_the_first_episode_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("indices", "told"),
     [
-        ("90:100", "--tasks 90:100 selects none: train has 30 tasks, counted from 0"),
-        ("5:5", "--tasks 5:5 selects none: train has 30 tasks"),
+        ("90:100", "--tasks 90:100 selects no task: train has 30 tasks, counted from 0"),
+        ("5:5", "--tasks 5:5 selects no task: train has 30 tasks"),
         ("30", "There is no task 30 in train, which has 30 tasks"),
     ],
 )
@@ -312,7 +312,7 @@ def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -
         ([QUIZ, "--model", "noop", "--prices", '{"input": 1}'], "--prices has no prices of noop"),
         (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
         (["--resume", "nowhere"], "nowhere is not a run"),
-        ([QUIZ, "--model", "noop", "--retry", "model"], "--retry is for --resume FOLDER"),
+        ([QUIZ, "--model", "noop", "--retry", "model"], "--retry works only with --resume FOLDER"),
         (["--resume", "nowhere", "--samples", "2"], "--resume uses the options of the run"),
     ],
 )
@@ -484,7 +484,7 @@ def test_a_resumed_run_says_that_the_environment_has_other_tasks_now(tmp_path: P
     target.write_text(RIDDLE)
     done = run("eval", "--resume", "run", "--allow-changed", cwd=tmp_path)
     assert done.code == 0
-    assert "Warning: 2 episodes of the run belong to tasks that are no longer chosen" in done.err
+    assert "Warning: 2 episodes of the run belong to tasks that are no longer selected" in done.err
 
 
 def test_a_folder_with_a_run_is_not_written_to(quiz_url: str, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_an_episode_is_played_to_its_last_message(tmp_path: Path) -> None:
     done = run("play", ESSAY, "--index", "1", cwd=tmp_path, stdin="grade ananab\n")
     assert done.code == 0
     assert "grade(answer: string)  Grades the answer.\n" in done.out
-    assert "Text that begins with no tool's name is the last message." in done.out
+    assert "Text that does not begin with a tool's name is your last message." in done.out
     assert "you said ananab" in done.out
     assert done.out.endswith("The episode is finished. Total reward: 1, in 1 call.\n")
 
@@ -64,7 +64,7 @@ def test_plain_text_is_the_last_message(tmp_path: Path) -> None:
     (call,) = done.json["calls"]
     assert (call["tool"], call["input"]) == ("grade", {"answer": "el  ppa 3"})
     assert "There is no tool '/promt'" in done.err
-    assert "Text that begins with no tool's name is the last message." in done.err
+    assert "Text that does not begin with a tool's name is your last message." in done.err
     garden = run("play", f"{LASTWORD}:Garden", "--json", cwd=tmp_path, stdin="dig\nI am done.\n")
     assert [(call["tool"], call["input"]) for call in garden.json["calls"]] == [("dig", {}), ("grade", {})]
 

@@ -214,7 +214,7 @@ def test_why_nothing_is_served_is_one_line(fleet: Fleet, tmp_path: Path) -> None
     (tmp_path / "alone.py").write_text(Path(str(lab.__file__)).read_text())
     broken = run(*words, f"{tmp_path / 'alone.py'}:Lab")  # two environments of one name
     assert (broken.code, broken.err.count("\n")) == (3, 1)
-    assert broken.err.startswith("Error: A host does not start: ")
+    assert broken.err.startswith("Error: A host failed to start: ")
 
 
 def test_deploy_refuses_what_cannot_be(fleet: Fleet) -> None:

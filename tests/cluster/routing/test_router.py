@@ -199,7 +199,7 @@ def test_without_servers_the_router_says_not_now() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "No server is given"),
+        ([], "Give at least one server"),
         (["--to", "nothing"], "'nothing' is not a URL"),
         (["--to", "a:1", "--to", "http://a:1"], "given twice"),
         (["--to", "http://"], "'http://' is not a URL"),

@@ -75,7 +75,7 @@ async def test_text_frames_have_no_escapes_and_arguments_of_make_are_parameters(
 
 
 def test_other_kinds_of_actions_are_refused() -> None:
-    with pytest.raises(ValueError, match="of the kind Dict"):
+    with pytest.raises(ValueError, match="of the type Dict"):
         _schema(spaces.Dict(a=spaces.Discrete(2)))
 
 

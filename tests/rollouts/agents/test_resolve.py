@@ -127,7 +127,7 @@ async def test_an_agent_of_ones_own_is_found_by_its_module(
         ("random", {"sed": 1}, r"random has no option 'sed'\. Did you mean seed\?"),
         ("openai:m", {"temprature": 1}, r"openai:m has no option 'temprature'\. Did you mean temperature\?"),
         ("own_agents:Own", {"wrd": 1}, "own_agents:Own cannot be created: TypeError"),
-        ("own_agents:ready", {"word": "x"}, "is an agent already, so it takes no options: word"),
+        ("own_agents:ready", {"word": "x"}, "is already an agent, so it takes no options: word"),
         ("own_agents:fail", {}, "own_agents:fail cannot be created: RuntimeError: no luck"),
         ("own_agents:Gone", {}, "own_agents has no Gone"),
         ("own_agents:nothing", {}, "own_agents:nothing is not an agent: it needs a method"),

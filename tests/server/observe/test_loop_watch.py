@@ -150,7 +150,9 @@ def test_it_is_logged_once_counted_every_time_and_shown_live(
             row = feed.next("sessions")["sessions"][0]
         assert samples(again.raw)["ors_event_loop_held_total", "holding", "Holding.sleep"] == 2
     assert row["held"]["Holding.sleep"] > 0.25
-    lines = [record.getMessage() for record in caplog.records if "held the event loop" in record.getMessage()]
+    lines = [
+        record.getMessage() for record in caplog.records if "blocked the event loop" in record.getMessage()
+    ]
     assert len(lines) == 1
-    assert lines[0].startswith("Holding.sleep held the event loop for 0.")
+    assert lines[0].startswith("Holding.sleep blocked the event loop for 0.")
     assert "make it a plain def" in lines[0]

@@ -86,7 +86,7 @@ def test_a_session_ends_when_its_life_is_over(monkeypatch: pytest.MonkeyPatch) -
         raw = Raw(url)
         sid = raw.session(task={"id": id})
         with raw.opened(sid, "stay") as call:
-            assert call.rest().error() == "Session expired: it may live 0.2 s"
+            assert call.rest().error() == "Session expired: its lifetime is 0.2 s"
         gone = raw.post("/ping", sid=sid)
         assert (gone.status, gone.headers["ors-reason"]) == (410, "life")
 

@@ -27,7 +27,7 @@ def test_a_key_is_a_secret_with_or_without_a_name_and_what_it_may_do(text: str, 
 def test_other_words_after_a_key_are_refused(words: str) -> None:
     with pytest.raises(ValueError) as refused:
         ApiKey.parse(f"ann=hunter2 {words}")
-    assert str(refused.value) == "after an API key comes sessions=N or private, and nothing else"
+    assert str(refused.value) == "an API key may only be followed by sessions=N or private"
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ def test_other_words_after_a_key_are_refused(words: str) -> None:
     [
         ("", "an API key is empty"),
         (" \t", "an API key is empty"),
-        ("=hunter2", "an API key is NAME=SECRET, with neither of them empty"),
-        ("ann=", "an API key is NAME=SECRET, with neither of them empty"),
+        ("=hunter2", "in an API key NAME=SECRET, neither may be empty"),
+        ("ann=", "in an API key NAME=SECRET, neither may be empty"),
     ],
 )
 def test_a_key_that_lacks_something_is_refused(text: str, message: str) -> None:
@@ -55,7 +55,7 @@ def test_keys_without_names_are_numbered_from_one() -> None:
 def test_two_keys_with_one_name_or_one_secret_are_refused(texts: list[str]) -> None:
     with pytest.raises(ValueError) as refused:
         Keys(texts)
-    assert str(refused.value) == "two API keys have one name, or one secret"
+    assert str(refused.value) == "two API keys have the same name or the same secret"
 
 
 def test_a_secret_that_no_key_has_is_refused_with_the_header_to_send() -> None:

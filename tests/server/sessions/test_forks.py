@@ -108,7 +108,7 @@ def test_a_session_that_cannot_go_on_is_not_forked(raw: Raw) -> None:
     told(raw, finished, "finish")
     answer = fork(raw, finished)
     assert (answer.status, answer.headers["ors-reason"]) == (400, "episode_finished")
-    assert answer.detail == "The episode has finished: there is nothing to go on from"
+    assert answer.detail == "The episode has finished: there is nothing to fork"
     failed, _ = opened(raw, fail=True)
     assert (fork(raw, failed).status, fork(raw, failed).detail) == (
         500,
@@ -200,7 +200,7 @@ def test_all_places_are_taken_at_once_or_none() -> None:
         )
         impossible = fork(raw, first, 5)
         assert impossible.status == 400
-        assert impossible.detail == "n: with the forked one, there may be 5 sessions at once"
+        assert impossible.detail == "n: at most 5 sessions at once, counting the forked one"
         made = forked(raw, first, 3)
         assert (total(raw), fork(raw, first).status) == (5, 429)
         raw.post("/delete", sid=second)

@@ -80,7 +80,7 @@ def eval_command(where: str | None, **given: Any) -> None:
     """
     if given["resume"] is None:
         if resuming := [name for name in ("retry", "allow_changed") if typed(name)]:
-            raise WrongUsage(f"--{resuming[0].replace('_', '-')} is for --resume FOLDER")
+            raise WrongUsage(f"--{resuming[0].replace('_', '-')} works only with --resume FOLDER")
         plan, folder = _new_plan(where, given), given["out"]
     else:
         plan, folder = _resumed_plan(where, given), given["resume"]
@@ -130,7 +130,7 @@ def _prices(given: Mapping[str, Any]) -> Prices | None:
     try:
         return TypeAdapter(Prices).validate_python(given["prices"].get(given["model"], given["prices"]))
     except ValidationError:
-        text = 'give {"input": 1.0, "output": 4.0, "cached": 0.1}, or an object of these by model'
+        text = 'give {"input": 1.0, "output": 4.0, "cached": 0.1}, or one such object per model'
         raise WrongUsage(f"--prices has no prices of {given['model']}: {text}") from None
 
 

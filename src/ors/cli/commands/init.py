@@ -148,7 +148,7 @@ UNKNOWN = "?"
     default="README.md",
     help="The file with the card.",
 )
-@click.option("--check", is_flag=True, help="Change nothing: exit with 1 if the card says what is not true.")
+@click.option("--check", is_flag=True, help="Change nothing; exit with 1 if the card is out of date.")
 @api_key
 def card(where: str, env: str | None, readme: Path, check: bool, api_key: str | None) -> None:
     """Write the card of an environment into its README.
@@ -160,14 +160,14 @@ def card(where: str, env: str | None, readme: Path, check: bool, api_key: str | 
         source = chosen(client, env)
         told = source.description()
     if told is None:
-        raise Unreachable(f"The server does not describe {source.name}: it is no server of this package")
+        raise Unreachable(f"The server does not describe {source.name}: it is not an ors server")
     text = readme.read_text(encoding="utf-8") if readme.exists() else f"# {source.name}\n"
     before, old, after = _parts(text, source.name, readme)
     if not check:
         gap = "" if old or before.endswith("\n\n") else "\n"
         readme.write_text("".join([before, gap, _card(told), after]), encoding="utf-8")
         return
-    lies = _lies(old, told) if old else [f"there is no card of {source.name}: `ors card` writes it"]
+    lies = _lies(old, told) if old else [f"there is no card for {source.name}; `ors card` writes one"]
     for lie in lies:
         click.echo(clean(f"{shown_path(readme)}: {lie}"))
     if lies:
@@ -181,7 +181,7 @@ def _parts(text: str, name: str, readme: Path) -> tuple[str, str, str]:
     if begin < 0:
         return text, "", "\n"
     if end < 0:
-        raise WrongUsage(f"{shown_path(readme)}: the card of {name} has no end: {END} is missing")
+        raise WrongUsage(f"{shown_path(readme)}: the card for {name} is not closed: {END} is missing")
     return text[:begin], text[begin : end + len(END)], text[end + len(END) :]
 
 

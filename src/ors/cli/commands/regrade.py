@@ -69,7 +69,7 @@ def regrade(run: Path, where: str | None, out: Path, as_json: bool, **how: Any) 
     else:
         _print_regraded(regraded, told, out)
     if not told["graded"]:
-        raise CommandError("No episode has a reward now")
+        raise CommandError("No episode could be graded")
 
 
 def _regraded(graders: "_Graders", out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -136,7 +136,9 @@ class _Graders:
             async with asyncio.timeout(patience(record)):
                 return await played_again(env, record, rules, self.source.secrets)
         except TimeoutError:
-            outcome = Failed("environment", "call", "TimeoutError", "It took much longer than it did")
+            outcome = Failed(
+                "environment", "call", "TimeoutError", "It took much longer than in the recording"
+            )
             return replace(record, outcome=outcome, reward=None, components={})
 
     async def _grader(self, task: TaskRef) -> Grader:
@@ -198,8 +200,8 @@ def _print_regraded(regraded: Mapping[str, Any], told: Mapping[str, Any], out: P
     how = ", ".join(f"{name} by {way}" for name, way in regraded["how"].items())
     click.echo(f"{told['graded']:,} of {counted(told['episodes'], 'episode')} graded ({clean(how)})")
     if told["graded"]:
-        means = f"mean reward {told['before']:.4g} before, {told['after']:.4g} now"
-        click.echo(f"{told['changed']:,} changed; {means}, of the same episodes")
+        means = f"{told['before']:.4g} before, {told['after']:.4g} now"
+        click.echo(f"{told['changed']:,} changed; mean reward of these episodes: {means}")
     if lost := told["not_graded"]:
         click.echo(f"{len(lost):,} not graded:")
         rows = [(row["episode"][:8], row["task"], row["error"], shortened(row["message"])) for row in lost]

@@ -74,7 +74,7 @@ def route(
 
 def _urls(words: Sequence[str]) -> list[str]:
     if not words:
-        raise WrongUsage("No server is given: ors route --to URL --to URL")
+        raise WrongUsage("Give at least one server: ors route --to URL --to URL")
     urls = [_url(word) for word in words]
     if twice := [word for n, word in enumerate(words) if urls[n] in urls[:n]]:
         raise WrongUsage(f"--to {twice[0]}: this URL is given twice")

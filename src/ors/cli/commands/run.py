@@ -87,7 +87,7 @@ async def _say_what_lacks(sought: Sought, environments: Iterable[ServedEnvironme
     for env in environments:
         try:
             if not any([await env.num_tasks(split.name) for split in env.splits]):
-                click.echo(f"{env.name} has 0 tasks in all splits{sought.told()}", err=True)
+                click.echo(f"{env.name} has no tasks in any split{sought.told()}", err=True)
         except ORSError as error:  # without a hint, the banner and the log say what is wrong
             if hint := sought.hint(str(error)):
                 click.echo(f"{env.name}: {clean(str(error))}{hint}", err=True)
@@ -145,7 +145,7 @@ def run(
     code.sought.start()
     code.run()
     if not launcher.launched:
-        raise Unreachable(f"{code.name} has ended without calling run() of a Server")
+        raise Unreachable(f"{code.name} ended without calling run() of a Server")
 
 
 def _refuse_flags() -> None:

@@ -77,7 +77,7 @@ def pull(image: str) -> None:
     help="Image to open: its name, or the path of its archive, or of a folder with its root. By default the "
     "host's /usr.",
 )
-@click.option("--quick", is_flag=True, help="Only open sandboxes; leave the attacks out.")
+@click.option("--quick", is_flag=True, help="Only open sandboxes; skip the attacks.")
 @as_json
 def check(image: str | None, quick: bool, as_json: bool) -> None:
     """Check how this machine isolates the programs of agents.
@@ -92,7 +92,7 @@ def check(image: str | None, quick: bool, as_json: bool) -> None:
     else:
         _print(rows)
     if not any(row.works for row in rows):
-        raise CommandError("no backend isolates on this machine")
+        raise CommandError("no backend can isolate programs on this machine")
     if any(row.broken for row in rows):
         raise CommandError("an attack on a sandbox was not blocked")
 
@@ -116,7 +116,7 @@ def _print(rows: Sequence[BackendRow]) -> None:
     print_table(("backend", "isolates", "attacks", "why not, and what helps"), lines)
     for row in rows:
         if row.works:
-            click.echo(f"Memory that no limit counts with {row.backend}: {row.uncounted}")
+            click.echo(f"Memory not counted by any limit with {row.backend}: {row.uncounted}")
         for verdict in row.broken:
             click.echo(f"{row.backend}: not blocked: {verdict.attack} ({verdict.detail})")
 

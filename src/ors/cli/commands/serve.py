@@ -335,5 +335,5 @@ def _serve_on_ray(
         raise WrongUsage(f"Ray cannot start hosts with these options: {one_line(error)}") from error
     except ray.exceptions.RayError as error:
         *_, cause = [line.strip() for line in str(error).splitlines() if line.strip()] or [one_line(error)]
-        raise Unreachable(f"A host does not start: {cause}") from error  # Ray's text is a stack trace
+        raise Unreachable(f"A host failed to start: {cause}") from error  # Ray's text is a stack trace
     deployment.run(lambda urls: serving.announce(urls, [cls.name().lower() for cls in classes]))

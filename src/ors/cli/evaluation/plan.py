@@ -55,7 +55,7 @@ class TaskChoice:
             found += [TaskRef(env.name, split, index) for index in indices]
         if not found:
             sizes = ", ".join(f"{split} has {count:,} tasks" for split, count in counts.items())
-            given = f"--tasks {self.indices} selects none" if self.indices else "There is no task to play"
+            given = f"--tasks {self.indices} selects no task" if self.indices else "There is no task to play"
             raise WrongUsage(f"{given}: {sizes}, counted from 0")
         return self._sampled(found)
 
@@ -176,7 +176,7 @@ def _solution(plan: EvalPlan) -> dict[str, Any]:
     solve = getattr(cls, "solve", None)
     # A method that is not bound to the class, such as a tool of that name, is no solution.
     if solve is None or inspect.isfunction(inspect.getattr_static(cls, "solve")):
-        raise WrongUsage(f"{cls.__name__} has no classmethod solve(task_spec), which the gold agent plays")
+        raise WrongUsage(f"{cls.__name__} has no classmethod solve(task_spec), which the gold agent needs")
 
     async def task_spec(task: TaskRef) -> JSONObject:
         found = await asyncio.to_thread(cls.get_task, str(task.split), int(task.index or 0))

@@ -170,7 +170,7 @@ def _played(
             played.add(key)
             tally.add(entry)
     if others:
-        text = f"Warning: {others:,} episodes of the run belong to tasks that are no longer chosen"
+        text = f"Warning: {others:,} episodes of the run belong to tasks that are no longer selected"
         click.echo(f"{text}: the environment has changed", err=True)
     return played
 
@@ -198,7 +198,7 @@ def affordable(concurrency: int) -> int:
     fits = max(1, (soft - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
     if fits < concurrency:
         text = f"{concurrency:,} concurrent episodes need more open files than the limit of {soft:,}"
-        click.echo(f"Warning: {text}: playing {fits:,} at once (to raise it: ulimit -n)", err=True)
+        click.echo(f"Warning: {text}: playing {fits:,} at once (raise the limit with ulimit -n)", err=True)
     return min(fits, concurrency)
 
 

@@ -70,12 +70,12 @@ RUN_LIMITS = (
     limit(
         "--max-total-tokens",
         type=COUNT,
-        help="Stop the run at this many tokens of all its episodes; --resume continues.",
+        help="Stop the run after this many tokens in total; --resume continues it.",
     ),
     limit(
         "--max-total-cost",
         type=POSITIVE,
-        help="Stop the run at this cost of all its episodes; needs --prices.",
+        help="Stop the run at this total cost; needs --prices.",
     ),
     limit("--max-total-seconds", type=POSITIVE, help="Stop the run after this time."),
     limit(
@@ -87,10 +87,10 @@ RUN_LIMITS = (
 )
 MODEL = (
     model(
-        "--base-url", metavar="URL", help="Address of the model provider, such as http://127.0.0.1:8000/v1."
+        "--base-url", metavar="URL", help="Base URL of the model provider, such as http://127.0.0.1:8000/v1."
     ),
     model("--temperature", type=_Finite(min=0), help="Sampling temperature."),
-    model("--model-seed", type=int, help="Seed for the model; each episode gets its own, made from it."),
+    model("--model-seed", type=int, help="Seed for the model; each episode derives its own from it."),
     model(
         "--model-options",
         type=JSON,
@@ -100,8 +100,8 @@ MODEL = (
     model(
         "--prices",
         type=JSON,
-        help="Prices of a million tokens: JSON or @file, such as "
-        '{"input": 1.0, "output": 4.0, "cached": 0.1}, or an object of these by model.',
+        help="Prices per million tokens: JSON or @file, such as "
+        '{"input": 1.0, "output": 4.0, "cached": 0.1}, or one such object per model.',
     ),
 )
 EPISODES = (
@@ -109,9 +109,9 @@ EPISODES = (
         "--retries",
         type=INDEX,
         default=2,
-        help="Further attempts at an episode lost to an infrastructure failure.",
+        help="Retries of an episode lost to an infrastructure failure.",
     ),
-    episode("--seed", type=int, default=0, help="Seed of the choice by --limit."),
+    episode("--seed", type=int, default=0, help="Seed for --limit."),
 )
 RESUMING = (
     resuming(
@@ -119,12 +119,12 @@ RESUMING = (
         type=click.Choice(get_args(Party)),
         multiple=True,
         default=RETRIED,
-        help="With --resume: play episodes again that failed because of this; repeatable.",
+        help="With --resume: play episodes again that failed for this reason; repeatable.",
     ),
     resuming(
         "--allow-changed",
         is_flag=True,
-        help="With --resume: continue although code or parameters of the environment have changed.",
+        help="With --resume: continue even if the environment's code or parameters have changed.",
     ),
 )
 

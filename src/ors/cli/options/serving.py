@@ -92,13 +92,13 @@ class Listening:
 @dataclass(frozen=True)
 class Access(Listening):
     api_key: Sequence[str] = flag(
-        "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, with commas.",
+        "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, separated by commas.",
         type=_Key(),
         multiple=True,
         envvar="ORS_API_KEYS",
     )
     api_key_file: Path | None = flag(
-        "File of keys, one per line: SECRET or NAME=SECRET, then sessions=N or private.",
+        "File with one key per line: SECRET or NAME=SECRET, optionally with sessions=N or private.",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
     )
     inspector: bool | None = flag(

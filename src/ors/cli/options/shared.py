@@ -105,7 +105,7 @@ class ImageFlags:
     """Where the images of sandboxes are."""
 
     image: Sequence[str] = flag(
-        "Where an image is: its archive, that archive unpacked, or a folder that is its root. Repeatable.",
+        "Location of an image: its archive, that archive unpacked, or its root folder. Repeatable.",
         multiple=True,
         metavar="NAME=PATH",
     )

@@ -70,7 +70,7 @@ class TextLines(logging.Handler):
         while (line := self._lines.get()) is not None:
             dropped, self._dropped = self._dropped, 0
             if dropped:
-                text = f"{dropped} log lines were dropped, because nobody read them"
+                text = f"{dropped} log lines were dropped, because nothing was reading them"
                 record = logging.LogRecord("ors.cli", logging.WARNING, "", 0, text, None, None)
                 record.dropped = dropped
                 self._write(self.format(record))

@@ -108,7 +108,7 @@ def _explained(reward: Estimate | None) -> str:
     if reward is None:
         return "none, because no episode was played to its end"
     if reward.error is None:
-        return f"{reward} (of one task, so without an interval)"
+        return f"{reward} (one task, so no interval)"
     return f"{reward} (95% interval, clustered by task; standard error {reward.error:.3g})"
 
 
@@ -130,7 +130,7 @@ def _print_tables(summary: Summary) -> None:
         (each.who, each.stage, number(each.count), shortened(f"{each.error}: {each.message}"))
         for each in summary.failures
     ]
-    _table(("FAILED", "AT", "EPISODES", "ERROR OF THE FIRST"), failures)
+    _table(("FAILED", "AT", "EPISODES", "FIRST ERROR"), failures)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], most: int | None = None) -> None:

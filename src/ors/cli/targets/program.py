@@ -105,7 +105,7 @@ class Sought:
         kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc", "pyvenv.cfg")))
         found = [path for path in kept if not path.startswith(system)]
         found = [path for path in found if path.startswith(DATA)] or found
-        return f": it looked for {' and '.join(found[:2])}, not there{self.hint()}" if found else ""
+        return f": {' and '.join(found[:2])} not found{self.hint()}" if found else ""
 
     def hint(self, text: str = "") -> str:
         """What helps against an error with this text, if the program has looked for its data in vain."""

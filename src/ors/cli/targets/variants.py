@@ -18,7 +18,7 @@ SETTINGS = "ors.settings"
 
 
 def parameters(command: F) -> F:
-    text = "Parameter of the environment; with several of them ENVIRONMENT.NAME=VALUE. Repeatable."
+    text = "Parameter of the environment; with several environments, ENVIRONMENT.NAME=VALUE. Repeatable."
     return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)(command)
 
 

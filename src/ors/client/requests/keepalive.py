@@ -183,7 +183,7 @@ def _loss(misses: int, error: ORSError | TimeoutError) -> tuple[str, str | None]
     failed = f"{misses} pings in a row failed: {str(error) or 'no answer'}"
     if isinstance(error, TransportError | TimeoutError):
         return (
-            f"the server is gone or cannot be reached, {failed}. A call that was under way may have run",
+            f"the server is gone or cannot be reached, {failed}. A call that was running may have finished",
             "unreachable",
         )
     return failed, error.reason

@@ -49,7 +49,7 @@ async def new_sid(remote: RemoteServer, headers: Mapping[str, str]) -> str:
 def checked_sid(sid: str, error: type[ResponseError] = BadRequest) -> str:
     """Returns `sid`, or raises `error` if it cannot name a session."""
     if not valid_session_id(sid):
-        raise error(f"not a valid session id: {sid!r:.100}; it has 1 to 256 characters, and no line break")
+        raise error(f"not a valid session id: {sid!r:.100}; use 1 to 256 characters without line breaks")
     return sid
 
 

@@ -189,7 +189,9 @@ class AsyncSession(HasTools, Bound):
             SessionLost, ResponseError, TransportError: the prompt had to be fetched.
         """
         if self._transcript is None:
-            raise RuntimeError("nothing is kept for messages(): the client has Options(keep_messages=False)")
+            raise RuntimeError(
+                "messages() has nothing to return: the client was made with Options(keep_messages=False)"
+            )
         if self._transcript.prompt is None:
             await self.get_prompt()
         return self._transcript.messages(format)
@@ -224,7 +226,7 @@ class AsyncSession(HasTools, Bound):
         """
         found = await self.terminal_tool()
         if found is None:
-            text = f"The environment {self._environment!r} has no @terminal tool; ask terminal_tool() first"
+            text = f"The environment {self._environment!r} has no @terminal tool; check terminal_tool() first"
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
         asked = {"name": found.name, "input": given}

@@ -1,6 +1,7 @@
 """HTTP/1.1 over a pool of kept-alive connections: a fifth of the CPU time of aiohttp."""
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections import OrderedDict
@@ -98,6 +99,7 @@ class DirectTransport:
                 return await opening
         except (OSError, TimeoutError) as error:
             why = str(error) or f"no connection within {self._options.connect_seconds:g} s"
+            why = "connection refused" if error.errno == errno.ECONNREFUSED else why
             raise NotSent(f"{self._where} cannot be reached{self._through}: {why}") from error
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:

@@ -22,7 +22,7 @@ HOW = (
 )
 SPEECH = {
     "say": " To reply without a tool: say TEXT.",
-    "plain": " Text that begins with no tool's name is the last message.",
+    "plain": " Text that does not begin with a tool's name is your last message.",
 }
 COMMANDS = ("/tools", "/prompt", "/help", "/quit", "/exit", "help", "quit", "exit")
 """Those without a slash are commands unless a tool has that name."""

@@ -80,7 +80,7 @@ def _imported(name: str, options: dict[str, Any]) -> Agent:
     found = _found(name)
     if not isinstance(found, type) and hasattr(found, "reply"):
         if options:
-            raise ValueError(f"{name} is an agent already, so it takes no options: {', '.join(options)}")
+            raise ValueError(f"{name} is already an agent, so it takes no options: {', '.join(options)}")
     elif callable(found):
         try:
             found = found(**options)

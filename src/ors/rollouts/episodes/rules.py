@@ -96,7 +96,7 @@ class Rules:
     """
 
     reward: Reduction
-    """How the rewards of the steps become one.
+    """How to combine the rewards of the steps.
 
     "last", "sum", "max" or a function. There is no default in Python."""
     limits: EpisodeLimits = field(default_factory=EpisodeLimits)
@@ -104,13 +104,13 @@ class Rules:
     truncated_reward: float | None = None
     """Reward of an episode that reaches a limit without one."""
     unscored_reward: float | None = None
-    """Reward of an episode that ends without one, as when the agent gives up or refuses."""
+    """Reward of an episode that ends without one, such as when the agent gives up or refuses."""
     failed_reward: Mapping[Party, float] = field(default_factory=dict)
     """Reward of an episode that failed, by who failed, whatever it earned; others have none."""
     system: str | None = None
     """System prompt."""
     nudge: str | None = None
-    """Answer to the first reply without a tool call; without one, that reply ends the episode."""
+    """Message sent after the first reply without a tool call; without it, that reply ends the episode."""
     parallel: bool = False
     """Run the tool calls of one reply at the same time."""
     agent_name: str = ""

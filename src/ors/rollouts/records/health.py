@@ -102,7 +102,7 @@ _GRADER = "Fix grade(), then grade the run again with `ors regrade`"
 _BY_SHARE = {
     "hit_limit": "Raise the limit, or make the tasks shorter",
     "unscored": "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
-    "masked": "If the agent causes it, score them (unscored_reward, failed_reward), or leaving out pays",
+    "masked": "If the agent causes it, score them (unscored_reward, failed_reward), or it pays off",
 }
 
 
@@ -125,7 +125,7 @@ def _counted(entries: Sequence[Entry]) -> Found:
     for kind, text, group in (
         ("hit_limit", f"hit a limit ({names})", truncated),
         ("unscored", "ended without a reward", unscored),
-        ("masked", "are left out of means and of training", masked),
+        ("masked", "left out of means and of training", masked),
     ):
         if group and len(group) >= SHARE * len(entries):
             yield _finding(kind, f"{_share(group, entries)} {text}", _BY_SHARE[kind], group)
@@ -169,7 +169,7 @@ def _constant(entries: Sequence[Entry]) -> Found:
     values = Counter(each.score or 0.0 for group in groups for each in group)
     if len(values) < 2:
         if values.total() >= MANY:
-            text = f"All {values.total():,} episodes earned {min(values):g}: no group has any variance"
+            text = f"All {values.total():,} episodes earned {min(values):g}, so no group has any variance"
             yield _finding(
                 "no_variance", text, "They give no gradient: check the grader", chain.from_iterable(groups)
             )
@@ -180,7 +180,7 @@ def _constant(entries: Sequence[Entry]) -> Found:
     flat = [each for each in groups if len({one.score for one in each}) == 1]
     luck = _luck(groups, [count / total for count in values.values()])
     if len(flat) >= FLAT_SHARE * len(groups) and at_least(len(flat), len(groups), luck) < ALPHA:
-        text = f"{_some(flat, groups, 'group')} have no variance of reward, where {luck:.0%} would by chance"
+        text = f"{_some(flat, groups, 'group')} have no variance of reward ({luck:.0%} expected by chance)"
         advice = "They give no gradient: leave these tasks out, or reward partial success"
         yield _finding("no_variance", text, advice, chain.from_iterable(flat))
 
@@ -193,8 +193,8 @@ def _never_or_always(groups: Sequence[list[Entry]], kind: str, reward: float) ->
     luck = _luck(groups, [_chance(groups, reward)])
     if at_least(len(fixed), len(groups), luck) < ALPHA:
         tasks = ", ".join(each[0].task.label for each in fixed[:5]) + (", …" if len(fixed) > 5 else "")
-        text = f"{_some(fixed, groups, 'task')} {kind} succeed: all their episodes earned {reward:g}, where"
-        by_luck = f"{text} {luck * len(groups):.2g} would by chance ({tasks})"
+        text = f"{_some(fixed, groups, 'task')} {kind} succeed: all their episodes earned {reward:g}"
+        by_luck = f"{text} ({luck * len(groups):.2g} expected by chance): {tasks}"
         yield _finding(f"{kind}_succeeds", by_luck, _FIXED[kind], chain.from_iterable(fixed))
 
 
@@ -291,9 +291,7 @@ def _short(scored: Sequence[Entry]) -> Found:
     if len(early) > 2 and at_least(len(early), tries, rate) < ALPHA:
         most = counted(max(each.actions.calls for each in early), "call")
         usual = percentile(every, 0.75)
-        text = (
-            f"{_share(early, scored)} earned the highest reward in at most {most}, where {usual:g} are usual"
-        )
+        text = f"{_share(early, scored)} earned the highest reward in at most {most} (usual: {usual:g})"
         yield _finding("short", text, "Read them: they may have found a way around the task", early)
 
 
@@ -320,7 +318,7 @@ def _repeated(scored: Sequence[Entry]) -> Found:
     rate = (sum(each.id in wins for each in answered) - won + 1) / (len(answered) - len(group) + 2)
     if at_least(won, len(group), rate) * len(several) < ALPHA and won >= (1 + rate) / 2 * len(group):
         text = f"{_share(group, scored)} gave the same answer, to {_tasks(group):,} tasks"
-        text += f", and {won / len(group):.0%} of them won, of others {rate:.0%}"
+        text += f", and {won / len(group):.0%} of them won, against {rate:.0%} of the others"
         yield _finding("repeated", text, _ONE_ANSWER, group)
 
 

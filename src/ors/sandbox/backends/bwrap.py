@@ -117,7 +117,7 @@ class Bwrap:
                 return trouble
         if "source path" in text or "Permission denied" in text:
             return Trouble(text, "make the paths of the SandboxSpec readable for all users")
-        return Trouble(text or "bubblewrap ended at once", "bwrap --ro-bind / / --unshare-all true")
+        return Trouble(text or "bubblewrap exited immediately", "bwrap --ro-bind / / --unshare-all true")
 
 
 _FORBIDDEN = Trouble(

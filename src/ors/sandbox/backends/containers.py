@@ -32,7 +32,7 @@ class Containers:
         if shutil.which(self.name) is None:
             return Trouble(f"{self.name} is not installed", f"sudo apt-get install {_PACKAGES[self.name]}")
         if spec.image is None:
-            return Trouble("no image is named", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
+            return Trouble("no image is given", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
         if spec.rootfs is not None:
             return Trouble("it runs images, not folders", f"{self.name} import FOLDER.tar NAME")
         if spec.writable or isinstance(spec.network, Allow):
@@ -84,7 +84,7 @@ class Containers:
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         if "python" in text or "exec: -I" in text:
             return Trouble(f"there is no Python in {spec.image}", "choose an image with Python 3.8 or newer")
-        return Trouble(text or f"{self.name} ended at once", f"{self.name} run --rm {spec.image} true")
+        return Trouble(text or f"{self.name} exited immediately", f"{self.name} run --rm {spec.image} true")
 
 
 @cache

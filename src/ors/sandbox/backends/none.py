@@ -51,4 +51,4 @@ class Unisolated:
         )
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        return Trouble(text or "the agent ended at once", f"{sys.executable} -I -S -c pass")
+        return Trouble(text or "the agent exited immediately", f"{sys.executable} -I -S -c pass")

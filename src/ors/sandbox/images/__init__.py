@@ -104,7 +104,7 @@ def _place(name: str) -> Path | Reference:
         if name == mapped or (wanted is not None and wanted == Reference.parsed(mapped)):
             return Path(path)
     if wanted is None and not name.startswith(("/", ".")):
-        raise ImageRefused("this is neither a name of an image nor a path, which starts with / or .")
+        raise ImageRefused("this is neither an image name nor a path, which starts with / or .")
     return wanted or Path(name)
 
 

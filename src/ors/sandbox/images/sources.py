@@ -76,7 +76,7 @@ def image_of(blob: Blob, manifest: Mapping[str, Any], wanted: str = "", depth: i
         chosen = _chosen(manifest["manifests"], wanted)
         return image_of(blob, json.loads(_document(blob, chosen)), wanted, depth + 1)
     if "config" not in manifest or "layers" not in manifest:
-        raise ImageRefused("its manifest is not one of OCI, nor of docker's second version")
+        raise ImageRefused("its manifest is neither OCI nor Docker's version 2")
     return _checked(_document(blob, manifest["config"]), [partial(blob, each) for each in manifest["layers"]])
 
 
@@ -110,7 +110,7 @@ def _checked(text: bytes, layers: Sequence[Read]) -> Image:
     if len(digests) != len(layers) or len(layers) > MOST_LAYERS:
         raise ImageRefused(f"it has {len(layers)} layers, and digests of {len(digests)}")
     if built_for != MACHINE:
-        raise ImageRefused(f"it is for {built_for}, and this machine is {MACHINE}")
+        raise ImageRefused(f"it is built for {built_for}, but this machine is {MACHINE}")
     return Image(hashlib.sha256(text).hexdigest(), text, digests, layers)
 
 
@@ -131,7 +131,7 @@ def _position(names: Sequence[Sequence[str]], wanted: str) -> int:
             return position
     if len({tuple(each) for each in names}) > 1:
         found = ", ".join(next(filter(None, each), "one without a name") for each in names)
-        raise ImageRefused(f"it has several images ({found}); say which one by NAME=PATH")
+        raise ImageRefused(f"it has several images ({found}); choose one with NAME=PATH")
     return 0
 
 
@@ -303,7 +303,7 @@ class _Registry:
         realm = urlsplit(told.get("realm", ""))
         near = realm.scheme == "http" and LOOPBACK.fullmatch(realm.netloc)
         if not challenge.lower().startswith("bearer") or not (near or realm.scheme == "https"):
-            raise ImageRefused(f"{self._host} wants a login; only public images can be pulled")
+            raise ImageRefused(f"{self._host} requires a login; only public images can be pulled")
         asked = {"service": told.get("service", ""), "scope": told.get("scope", self._scope)}
         found = json.loads(small(self._open(f"{told['realm']}?{urlencode(asked)}", timeout=SILENCE_SECONDS)))
         return str(found.get("token") or found["access_token"])

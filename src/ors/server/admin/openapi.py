@@ -101,7 +101,7 @@ _CALL = (
 )
 
 OPERATIONS = (
-    Operation(_protocol.HEALTH, "Says that the server runs.", STATUS),
+    Operation(_protocol.HEALTH, "Whether the server is up.", STATUS),
     Operation(_protocol.VERSION, "The version of the package.", shape(version=STRING)),
     Operation(_protocol.LIST_ENVIRONMENTS, "The names of the environments.", listed(STRING)),
     Operation(_protocol.SPLITS, "The splits of an environment.", listed(ref(Split))),
@@ -112,8 +112,8 @@ OPERATIONS = (
     ),
     Operation(_protocol.TASK, "One task of a split.", shape(task=TASK, env_name=STRING), GetTask),
     Operation(_protocol.TASK_RANGE, "Some tasks of a split, from `start` up to `stop`.", TASKS, GetTaskRange),
-    Operation(_protocol.GET_TASK, "Another name of `task`.", shape(task=TASK, env_name=STRING), GetTask),
-    Operation(_protocol.GET_TASK_RANGE, "Another name of `task_range`.", TASKS, GetTaskRange),
+    Operation(_protocol.GET_TASK, "Alias of `task`.", shape(task=TASK, env_name=STRING), GetTask),
+    Operation(_protocol.GET_TASK_RANGE, "Alias of `task_range`.", TASKS, GetTaskRange),
     Operation(_protocol.CREATE_SESSION, "An id for a new session.", SID, None, _CREATE_SESSION),
     Operation(
         _protocol.CREATE,
@@ -128,7 +128,7 @@ OPERATIONS = (
         "The prompt of the session's task.",
         listed({"anyOf": [ref(TextBlock), ref(ImageBlock)]}),
     ),
-    Operation(_protocol.TASK_TOOLS, "The tools that the session has.", ref(ListToolsOutput)),
+    Operation(_protocol.TASK_TOOLS, "The tools of the session.", ref(ListToolsOutput)),
     Operation(
         _protocol.CALL,
         "Calls a tool.",
@@ -142,7 +142,7 @@ OPERATIONS = (
     Operation(_protocol.DELETE_SESSION, "Does nothing: for clients that send it after every question.", SID),
     Operation(
         _protocol.FORK,
-        "New sessions that go on from where one stands.",
+        "New sessions that continue from the state of this one.",
         shape(sids=listed(STRING)),
         ForkSession,
         "Not of the standard.",
@@ -153,7 +153,7 @@ OPERATIONS = (
         "The path at which MCP clients play the session.",
         shape(path=STRING),
         None,
-        "Not of the standard. What the path answers is MCP, which has schemas of its own.",
+        "Not of the standard. The path speaks MCP, which has its own schemas.",
     ),
     Operation(
         _protocol.SCORE,
@@ -165,8 +165,8 @@ OPERATIONS = (
             failed={"type": "boolean"},
         ),
     ),
-    Operation(_own(LIVE), "Says that the process runs. Needs no key.", STATUS),
-    Operation(_own(READY), "Says that new sessions are taken; 503 if not. Needs no key.", STATUS),
+    Operation(_own(LIVE), "Whether the process is up. Needs no key.", STATUS),
+    Operation(_own(READY), "Whether new sessions are accepted; 503 if not. Needs no key.", STATUS),
     Operation(_own(METRICS), "The metrics, for Prometheus.", "text/plain"),
     Operation(
         _own(f"{_protocol.DESCRIPTION.path()}/{{environment}}"),
@@ -189,7 +189,7 @@ OPERATIONS = (
 HEADERS = {
     _protocol.SESSION_ID: "The id of the session.",
     _protocol.SECRETS: 'Secrets for the environment: base64 of JSON like `{"name": {"value": "…"}}`.',
-    _protocol.IDEMPOTENCY_KEY: "A string of the client's own. A request that is repeated with it runs once.",
+    _protocol.IDEMPOTENCY_KEY: "A string that the client chooses. A request repeated with it runs once.",
 }
 _NULL: JSON = {"type": "null"}
 _ONE_SOURCE = [

@@ -209,7 +209,7 @@ class Inspector:
         def checked(runs: RecordedRuns, request: Request) -> Outcome | Coming:
             if not self._sees_runs(request.key):
                 raise Forbidden(
-                    "Records hold the sessions of all keys: only keys with `private` may see them"
+                    "Recordings hold the sessions of all keys: only keys with `private` may see them"
                 )
             return handler(runs, request)
 

@@ -106,7 +106,9 @@ class ASGI:
 
     def _check_client(self, scope: Message) -> None:
         if self._app.is_local and not is_loopback(str((scope.get("client") or ("",))[0])):
-            raise Forbidden("This server exposes source code and answers only this machine", reason="host")
+            raise Forbidden(
+                "This server exposes source code and answers only requests from this machine", reason="host"
+            )
 
     async def _prepare(self) -> None:
         try:

@@ -159,7 +159,7 @@ class Connection(Sink, asyncio.Protocol):
         asked = self._app.admit(Request("GET", upgrade.path.decode(), b"", headers, b""))
         if not isinstance(asked, int):  # a server that has to ask others offers no other protocol
             asked.close()
-            raise BadRequest("Only HTTP/1.1 is spoken here")
+            raise BadRequest("This server speaks only HTTP/1.1")
         transport = self._transport
         if transport is not None:
             self._leave(CLOSED)

@@ -102,7 +102,7 @@ class ArrivingBodies:
         """
         self.bytes += count
         if self.bytes > ARRIVING_BYTES:
-            text = f"Arriving request bodies take over {ARRIVING_BYTES} bytes; try again later"
+            text = f"Incoming request bodies take over {ARRIVING_BYTES} bytes; try again later"
             raise Unavailable(text, retry_after=1, reason="limit")
 
 

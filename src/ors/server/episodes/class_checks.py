@@ -119,7 +119,7 @@ def listed_names(cls: type[Environment], attribute: str) -> list[str]:
     names = _awaited(given()) if callable(given) else given
     listed = [] if isinstance(names, str) else list(names)
     if isinstance(names, str) or not all(isinstance(name, str) and name for name in listed):
-        raise InvalidEnvironment(f"{cls.__name__}.{attribute} is a list of names")
+        raise InvalidEnvironment(f"{cls.__name__}.{attribute} must be a list of names")
     return listed
 
 
@@ -128,7 +128,7 @@ def checked_name(cls: type[Environment]) -> str:
     if not isinstance(name, str) or name.lower() in RESERVED_NAMES:
         raise InvalidEnvironment(f"{cls.__name__}: an environment cannot be named {name!r}; override name()")
     if not name.isprintable() or any(character in "/?#% " for character in name):
-        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} does not fit into a URL path")
+        raise InvalidEnvironment(f"{cls.__name__}: the name {name!r} cannot be part of a URL path")
     return name.lower()
 
 
@@ -136,7 +136,7 @@ def listed_tools(cls: type[Environment]) -> ListToolsOutput:
     listed = _awaited(cls.list_tools())
     if not isinstance(listed, ListToolsOutput):
         raise InvalidEnvironment(
-            f"{cls.__name__}.list_tools returns ListToolsOutput, not {type(listed).__name__}"
+            f"{cls.__name__}.list_tools must return ListToolsOutput, not {type(listed).__name__}"
         )
     return listed
 
@@ -158,7 +158,7 @@ def _split(cls: type[Environment], given: object) -> Split:
         return Split(name=given, type=given)
     if isinstance(given, str):
         return Split(name=given, type="validation")
-    raise InvalidEnvironment(f"{cls.__name__}.list_splits returns strings or Split, not {given!r}")
+    raise InvalidEnvironment(f"{cls.__name__}.list_splits must return strings or Split, not {given!r}")
 
 
 def _awaited(value: Any) -> Any:

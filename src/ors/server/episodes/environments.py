@@ -67,7 +67,7 @@ class ServedEnvironment:
         self._private = frozenset(listed_names(cls, "private_fields"))
         self._split_names = {split.name for split in self.splits}
         if len(self._split_names) < len(self.splits):
-            raise InvalidEnvironment(f"{cls.__name__}.list_splits gives two splits of one name")
+            raise InvalidEnvironment(f"{cls.__name__}.list_splits returns two splits of the same name")
 
     @property
     def tool_names(self) -> frozenset[str]:

@@ -257,7 +257,7 @@ class Episode:
             if self.broken:
                 raise ServerFailed(self.broken, reason=self.broken_by)
             if self._finished and not self._cls.calls_after_finished:
-                text = "The episode has finished: there is nothing to go on from"
+                text = "The episode has finished: there is nothing to fork"
                 raise BadRequest(text, reason="episode_finished")
             return await self._copies(count)
         finally:

@@ -91,7 +91,7 @@ def _line(event: Event, task: str) -> str:
         case ThreadLost():
             return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
         case LoopHeld():
-            held = f"{event.method} held the event loop for {event.seconds:.1f} s ({event.where})"
+            held = f"{event.method} blocked the event loop for {event.seconds:.1f} s ({event.where})"
             return f"{held}; {MAKE_IT_SYNC}"
         case SandboxOpened():
             return f"sandbox opened after {event.seconds:.3f} s"

@@ -42,11 +42,11 @@ class ApiKey:
             elif word.startswith("sessions=") and word[9:].isdecimal():
                 sessions = int(word[9:])
             else:
-                raise ValueError("after an API key comes sessions=N or private, and nothing else")
+                raise ValueError("an API key may only be followed by sessions=N or private")
         if not equals:
             name, secret = f"key{number}", name
         if not name or not secret:
-            raise ValueError("an API key is NAME=SECRET, with neither of them empty")
+            raise ValueError("in an API key NAME=SECRET, neither may be empty")
         return cls(name, secret, sessions, private)
 
 
@@ -62,7 +62,7 @@ class Keys:
         # By digest: the time of a lookup tells nothing about how much of a guess is right.
         self._by_digest = {digest(key.secret.encode()): key.name for key in parsed}
         if len(self.by_name) < len(parsed) or len(self._by_digest) < len(parsed):
-            raise ValueError("two API keys have one name, or one secret")
+            raise ValueError("two API keys have the same name or the same secret")
 
     def __bool__(self) -> bool:
         return bool(self.by_name)

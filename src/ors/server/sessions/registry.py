@@ -98,7 +98,7 @@ class Sessions:
         environment, owner = session.environment, session.key
         most = self.admission.most(environment, owner)
         if count + 1 > most:
-            raise BadRequest(f"n: with the forked one, there may be {most} sessions at once")
+            raise BadRequest(f"n: at most {most} sessions at once, counting the forked one")
         self.admission.enter(environment, owner, count)
         fork = Fork(count, self._undo_fork)
         task = session.forks.start(fork, self._forked(fork, session, count, trace), key)
@@ -201,7 +201,7 @@ class Sessions:
         for session in list(self._live.values()):
             limits = session.limits
             if limits.life_seconds is not None and session.created + limits.life_seconds < now:
-                text = f"Session expired: it may live {limits.life_seconds:g} s"
+                text = f"Session expired: its lifetime is {limits.life_seconds:g} s"
                 self._end(session, text, "life", now)
             elif session.seen + limits.idle_seconds < now:
                 if session.running and not session.needs_pings:
