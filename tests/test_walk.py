@@ -93,10 +93,10 @@ async def shortest_walk(walk: Walk, url: str, options: Options) -> set[tuple[str
 @pytest.mark.parametrize(
     ("server", "multiplex", "functions", "files"),
     [
-        (direct, False, 100, 30),
-        (direct, True, 81, 27),
-        (through_a_router, False, 135, 38),
-        (through_a_router, True, 115, 34),
+        (direct, False, 100, 29),
+        (direct, True, 78, 27),
+        (through_a_router, False, 133, 37),
+        (through_a_router, True, 112, 33),
     ],
 )
 async def test_a_call_passes_through_few_functions(

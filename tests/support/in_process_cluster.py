@@ -11,6 +11,7 @@ from typing import Any
 from ors import Environment, Limits, Server
 from ors.cluster.routing.peer import UNIX
 from ors.cluster.servers import LinkedServer, RouterServer
+from ors.server.connections.link import LinkServer
 from tests.support.raw_http import Raw
 from tests.support.waiting import until
 
@@ -67,7 +68,7 @@ class ServerThread:
             for server in self.server.clients.servers:
                 server.close()
             for connection in list(self.server.clients.open):
-                connection._transport.abort()  # type: ignore[union-attr]
+                connection.out.cut() if isinstance(connection, LinkServer) else connection.abort()
 
         self.server.loop.call_soon_threadsafe(abort)
 

@@ -14,7 +14,7 @@ import uvloop
 
 from ors import Limits, Server, ToolOutput, tool
 from ors._protocol import PROMPT, frames
-from ors._protocol.link import AskingEnd, LinkEnd
+from ors._protocol.link import AskingEnd, FrameWriter
 from ors.client import ORS, AsyncORS, AsyncSession, Options, Task
 from ors.client.transports import multiplexed
 from ors.client.transports.base import Broken
@@ -105,8 +105,8 @@ async def test_the_first_requests_of_a_turn_leave_at_once_and_the_rest_at_its_en
 
 
 async def test_all_answers_of_one_turn_leave_in_one_write() -> None:
-    written, end = Written(), LinkEnd(1000)
-    end.connection_made(written)
+    written, end = Written(), FrameWriter(asyncio.get_running_loop())
+    end.transport = written
     sent = [frames.frame(frames.END, number) for number in range(100)]
     for each in sent:
         end.write(each)
@@ -323,7 +323,7 @@ async def test_nothing_is_asked_ahead_over_a_link_that_has_broken(raw: Raw) -> N
             await session.get_prompt()
         session = lab(client)
         start = asyncio.create_task(session.start())
-        transport = link_of(client)._transport
+        transport = link_of(client).out.transport
         assert transport is not None
         transport.abort()  # the link breaks right after the first step of start()
         async with asyncio.timeout(20):
@@ -397,7 +397,7 @@ def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
             blocking = asyncio.create_task(other.call_tool("block"))
             assert await asyncio.to_thread(Blocking.blocked.wait, 20)
             second = link_of(client)
-            assert None not in (first.fileno(), second.fileno())
+            assert None not in (first.out.fileno(), second.out.fileno())
         staying.cancel()
         blocking.cancel()
         return first, second, [session.sid, other.sid]
@@ -409,7 +409,7 @@ def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
             first, second, sids = runner.run(episode(url))
         Blocking.free.set()
         assert first is not second
-        assert (first.fileno(), second.fileno()) == (None, None)
+        assert (first.out.fileno(), second.out.fileno()) == (None, None)
         with ORS(url) as client:
             for sid in sids:
                 client.environment("blocking").attach(sid or "").close()
@@ -420,7 +420,7 @@ async def test_a_session_that_is_lost_as_its_link_breaks_is_lost_for_its_call(ra
         session = await lab(client, key := uuid.uuid4().hex).start()
         call = asyncio.create_task(session.call_tool("hold"))
         await asyncio.to_thread(Lab.gates[f"{key}.held"].wait, 20)
-        transport = link_of(client)._transport
+        transport = link_of(client).out.transport
         assert transport is not None
         transport.abort()
         asyncio.get_running_loop().call_soon(session.lose, "the pings failed", "unreachable")

@@ -208,12 +208,9 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
             return None
         self.pending[number] = answer
         self.write(frame)
-        return answer
-
-    def flush(self) -> None:
-        super().flush()
-        if self._doubt is None and self.pending and self._loop.time() - self.heard > SILENCE_SECONDS:
+        if self._doubt is None and self._loop.time() - self.heard > SILENCE_SECONDS:
             self._doubt = self._loop.call_later(LAST_SECONDS, self._cut_if_silent)
+        return answer
 
     def _cut_if_silent(self) -> None:
         self._doubt = None
@@ -312,7 +309,7 @@ class Answer(Incoming):
             self._link.done(self._number)
 
     def _taken(self, size: int) -> None:
-        self._window = self._window or Window(self._link, self._number)
+        self._window = self._window or Window(self._link.write, self._number)
         self._window.read(size)
 
     # ── Called by the link ───────────────────────────────────────────────────────────────────────

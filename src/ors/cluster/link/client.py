@@ -115,7 +115,7 @@ class LinkClient(AskingEnd, asyncio.Protocol):
     def find(self, sid: str) -> asyncio.Future[int]:
         """Asks whether a session lives there (2), has ended there recently (1), or neither (0)."""
         future: asyncio.Future[int] = self._loop.create_future()
-        if self._transport is None:
+        if self.out.transport is None:
             future.set_result(0)
             return future
         number = self.next_number()
@@ -133,10 +133,10 @@ class LinkClient(AskingEnd, asyncio.Protocol):
         """
         if len(request.body) > self._body_bytes:
             raise too_large(self._body_bytes)
-        if self._transport is None or self._transport.is_closing():
+        if self.out.transport is None or self.out.transport.is_closing():
             self._notify_closed()  # so that no other request is sent here
             return 0
-        if self._transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
+        if self.out.transport.get_write_buffer_size() > MOST_UNSENT_BYTES:
             raise Unavailable("The session's server is overloaded", retry_after=1, reason="limit")
         number = self.next_number()
         asked = (request.method, request.path, request.query, request.headers, request.body)
@@ -155,7 +155,7 @@ class Forwarded(Stream):
         self.request = request
         self._sink: Sink | None = None
         self._opened = self._streams = False
-        self._window = Window(link)  # its number is that of the request, once it is sent
+        self._window = Window(link.write)  # its number is that of the request, once it is sent
 
     def begin(self, sink: Sink) -> None:
         self._sink = sink

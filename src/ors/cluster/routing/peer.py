@@ -199,7 +199,7 @@ class Peer:
     def descriptors(self) -> Iterator[int]:
         if self._handover is not None:
             yield self._handover.fileno()
-        if self._made is not None and (number := self._made.fileno()) is not None:
+        if self._made is not None and (number := self._made.out.fileno()) is not None:
             yield number
 
     async def close(self) -> None:

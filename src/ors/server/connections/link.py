@@ -8,7 +8,7 @@ from itertools import islice
 
 from ors._json import dumps
 from ors._protocol import frames
-from ors._protocol.link import LinkEnd
+from ors._protocol.link import FrameWriter
 from ors.errors import BadRequest, Unavailable
 from ors.server.connections.context import KEEP_ALIVE_SECONDS, REQUEST_SECONDS, Open, Responder, Upgrade
 from ors.server.http.answers import Answer, Headers, failure, refusal
@@ -35,7 +35,7 @@ def upgrade(app: Responder) -> tuple[bytes, Upgrade]:
     return frames.CLIENTS, Upgrade(frames.PATHS[frames.CLIENTS].encode(), take_over)
 
 
-class LinkServer(LinkEnd, asyncio.Protocol):
+class LinkServer(asyncio.Protocol):
     """One link of a client: receives requests and sends answers, many at a time."""
 
     heartbeat_seconds = HEARTBEAT_SECONDS
@@ -47,7 +47,12 @@ class LinkServer(LinkEnd, asyncio.Protocol):
         headers: dict[bytes, bytes],
         longest: int = frames.LONGEST_OF_CLIENT,
     ) -> None:
-        super().__init__(longest)
+        self._loop = asyncio.get_running_loop()
+        self._frames = frames.Frames(longest)
+        self.heard = self._loop.time()
+        """When the other end was last heard from."""
+        self.out = FrameWriter(self._loop)
+        self.write = self.out.write
         self._app = app
         self._headers = {name: value for name, value in headers.items() if name not in _HOP_BY_HOP}
         self._open = open_  # all connections of the server
@@ -71,7 +76,7 @@ class LinkServer(LinkEnd, asyncio.Protocol):
             self.data_received(rest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
+        self.out.transport = transport  # type: ignore[assignment]
         self._open.add(self)
         self._greet()
         self._beat()
@@ -79,7 +84,7 @@ class LinkServer(LinkEnd, asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drops all answers. Calls go on: their clients may come back."""
         self._open.discard(self)
-        self._transport = None
+        self.out.transport = None
         if self._timer is not None:
             self._timer.cancel()
         for reply in list(self._replies.values()):
@@ -99,27 +104,32 @@ class LinkServer(LinkEnd, asyncio.Protocol):
 
     # ── Requests ─────────────────────────────────────────────────────────────────────────────────
 
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._loop.time()
+        self._take_all(self._frames.feed(data))
+
     def _take_all(self, decoded: Iterator[tuple[int, int, bytes]]) -> None:
         count = 0
-        for count, (kind, number, payload) in enumerate(islice(decoded, FRAMES_PER_TURN), 1):  # noqa: B007
-            self._take(kind, number, payload)
-        if count == FRAMES_PER_TURN and self._transport is not None:
+        try:
+            for count, (kind, number, payload) in enumerate(islice(decoded, FRAMES_PER_TURN), 1):  # noqa: B007
+                self._take(kind, number, payload)
+        except (ValueError, struct.error):
+            self.out.cut()
+            return
+        if count == FRAMES_PER_TURN and self.out.transport is not None:
             self._decoded = decoded
-            self._transport.pause_reading()
+            self.out.transport.pause_reading()
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Takes what was received already, then reads again; neither while the link is paused."""
-        if self._transport is None or self.paused:
+        if self.out.transport is None or self.paused:
             return
         decoded, self._decoded = self._decoded, None
         if decoded is not None:
-            try:
-                self._take_all(decoded)
-            except (ValueError, struct.error) as error:
-                self._misunderstood(error)
-        if self._decoded is None and not self.paused and self._transport is not None:
-            self._transport.resume_reading()
+            self._take_all(decoded)
+        if self._decoded is None and not self.paused and self.out.transport is not None:
+            self.out.transport.resume_reading()
 
     def _take(self, kind: int, number: int, payload: bytes) -> None:
         if kind in (frames.CALL, frames.REQUEST):
@@ -154,15 +164,15 @@ class LinkServer(LinkEnd, asyncio.Protocol):
     def done(self, number: int) -> None:
         self._replies.pop(number, None)
         if self._ending and not self._replies:
-            self.close()
+            self.out.close()
 
     # ── Back-pressure ────────────────────────────────────────────────────────────────────────────
 
     def pause_writing(self) -> None:
         """Reads no more requests: the other end does not read their answers."""
         self.paused = True
-        if self._transport is not None:
-            self._transport.pause_reading()
+        if self.out.transport is not None:
+            self.out.transport.pause_reading()
         for reply in list(self._replies.values()):
             reply.hold()
 
@@ -176,19 +186,22 @@ class LinkServer(LinkEnd, asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """Closes the link if the other end does not read, or has nothing to ask for long."""
-        if self._transport is None:
+        if self.out.transport is None:
             return
-        unread = self._transport.get_write_buffer_size()
+        unread = self.out.transport.get_write_buffer_size()
         if not unread or unread != self._unread:
             self._unread, self._since = unread, now
         elif now - self._since > REQUEST_SECONDS:
-            self.cut()
+            self.out.cut()
         if self._is_forgotten(now - self.heard):
-            self.close()
+            self.out.close()
 
     def _is_forgotten(self, silent: float) -> bool:
         limit = REQUEST_SECONDS if self._frames.is_partial else KEEP_ALIVE_SECONDS
         return silent > limit and not self._replies and not self.paused
+
+    def fileno(self) -> int | None:
+        return self.out.fileno()
 
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +215,7 @@ class LinkServer(LinkEnd, asyncio.Protocol):
         for reply in list(self._replies.values()):
             reply.stop()
         if not self._replies:
-            self.close()
+            self.out.close()
 
 
 class _Reply(Sink):
