@@ -12,6 +12,7 @@ import pytest_asyncio
 from ors.errors import ToolError
 from ors.openreward.hosting import Hosting, SandboxSettings
 from ors.openreward.sandboxes import AsyncOpenReward
+from ors.openreward.spreadsheets import ExcelToolset
 from ors.openreward.toolsets import CLIToolset, Edit, Todo, WebToolset
 from ors.types import ToolOutput
 
@@ -64,6 +65,33 @@ async def test_a_command_that_fails_or_takes_too_long_says_so(cli: CLIToolset) -
     assert text(late).endswith("[command hit the time limit and was killed]")
     assert late.metadata is not None
     assert late.metadata["timed_out"] is True
+
+
+async def test_spreadsheets_are_the_work_of_the_python_in_the_sandbox(cli: CLIToolset) -> None:
+    excel = ExcelToolset(cli.env)
+    await cli.write("a.csv", 'one,"two, 2"\nthree,four\nfive,six')
+    read = await excel.excel_read_csv("/workspace/src/a.csv", max_rows=2)
+    assert read.metadata == {"data": [["one", "two, 2"], ["three", "four"]]}
+    assert (
+        text(await excel.excel_delete_spreadsheet("/workspace/src/a.csv"))
+        == '{"deleted": "/workspace/src/a.csv"}'
+    )
+
+
+async def test_each_tool_says_that_there_is_no_spreadsheet_or_no_openpyxl(cli: CLIToolset) -> None:
+    excel, book = ExcelToolset(cli.env), "/workspace/missing/book.xlsx"
+    for made in (
+        excel.excel_create_spreadsheet(book),
+        excel.excel_delete_spreadsheet(book),
+        excel.excel_list_tabs_in_spreadsheet(book),
+        excel.excel_add_tab(book, "Tab"),
+        excel.excel_delete_tab(book, "Tab"),
+        excel.excel_read_tab(book, "Tab"),
+        excel.excel_edit_spreadsheet(book, "Tab", "A1", 1),
+        excel.excel_delete_content_cell(book, "Tab", "A1"),
+        excel.excel_create_chart(book, "Tab", "bar", "A1:B2", "D1"),
+    ):
+        assert text(await made).startswith(("Error: FileNotFoundError:", "Error: ModuleNotFoundError:"))
 
 
 async def test_a_list_of_things_to_do_is_kept(cli: CLIToolset) -> None:

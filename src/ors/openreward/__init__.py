@@ -54,9 +54,10 @@ MODULES: Mapping[str, Mapping[str, str]] = {
         **_TYPES,
         **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
     },
-    "openreward.toolsets": _at(
-        "ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"
-    ),
+    "openreward.toolsets": {
+        **_at("ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"),
+        "ExcelToolset": "ors.openreward.spreadsheets",
+    },
     "openreward.api": {},
     "openreward.api.environments": {},
     "openreward.api.environments.types": _BLOCKS,
