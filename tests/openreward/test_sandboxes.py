@@ -1,7 +1,9 @@
 """openreward's client in this process, over sandboxes of ours."""
 
 import hashlib
+import io
 import os
+import tarfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,6 +28,7 @@ from ors.openreward.sandboxes import (
     FileTransferResult,
     OpenReward,
 )
+from tests.support.image_files import MadeImage, docker_files, entry, in_archive, layer, link
 from tests.support.rootfs import build
 from tests.support.waiting import until
 
@@ -118,7 +121,7 @@ async def test_a_sandbox_that_is_not_started_or_not_here_says_so() -> None:
 def test_a_client_that_names_a_folder_of_this_machine_as_its_image_gets_nothing_of_it() -> None:
     assert Hosting(host_root=True).spec(SETTINGS.model_copy(update={"image": "/root"})).image is None
     for path in ("/", "/root", "./src", ".."):
-        with pytest.raises(BadRequest, match="not a name of an image; pass --image"):
+        with pytest.raises(BadRequest, match="not an image name; pass --image"):
             Hosting().spec(SETTINGS.model_copy(update={"image": path}))
 
 
@@ -129,6 +132,21 @@ async def test_an_image_is_the_folder_that_the_operator_names(public: Path) -> N
     hosting = Hosting({SETTINGS.image: str(public)})
     async with AsyncSandboxesAPI(SETTINGS, hosting, 60) as box:
         assert tuple(await box.run("cat /etc/motd; pwd", sanitise=False)) == ("welcome/workspace", 0)
+
+
+async def test_programs_start_in_the_working_folder_of_the_image(
+    public: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(public / "cache"))
+    build(public / "root")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.add(public / "root", ".")
+    layers = [packed.getvalue(), layer(entry("project"), link("bin/bash", "sh"))]
+    image = MadeImage(layers, {"WorkingDir": "/project"}, compress=bytes)
+    hosting = Hosting({SETTINGS.image: str(in_archive(public / "x.tar", docker_files({"a:1": image})))})
+    async with AsyncSandboxesAPI(SETTINGS, hosting, 60) as box:
+        assert tuple(await box.run("pwd; touch mine && echo made")) == ("/project\nmade", 0)
 
 
 def test_sync_code_has_the_same_sandbox(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ def test_the_web_is_what_two_urls_answer(web: list[dict[str, Any]]) -> None:
     assert text(found) == (
         'Web search results for query: "cats"\n\nLinks: [{"title": "T", "url": "http://a/", "snippet": "S"}]'
     )
-    assert json.loads(text(tools.web_fetch("http://a/", "why?")))["content"] == "the page"
+    page = tools.web_fetch("http://a/", "why?")
+    assert json.loads(text(page))["content"] == "the page"
+    assert (found.reward, page.reward) == (0.0, 0.0)  # as with openreward
     assert (web[0]["query"], web[0]["allowed_domains"], web[0]["as_of"]) == ("cats", ["a"], "2020-01-01")
 
 

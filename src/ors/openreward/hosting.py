@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import normpath
 from typing import Literal, Self
@@ -11,13 +11,14 @@ from pydantic import BaseModel, model_validator
 
 from ors.errors import BadRequest, SandboxUnavailable
 from ors.sandbox import Allow, Sandbox, SandboxSpec, open_sandbox
+from ors.sandbox.images import rooted
 
 GB = 2**30
 PROCESSES = 512
 WORKDIR = "/workspace"
 PORTS = (80, 443)
 """Policies are for HTTP and HTTPS."""
-HOST_ROOT = "--host-root uses this machine's programs instead"
+HOW = "pass --image NAME=PATH with its folder or archive; --host-root uses this machine's programs instead"
 
 MachineSize = Literal[
     "0.5:0.5", "1:1", "2:2", "4:4", "8:8", "16:16", "0.5:1", "1:2", "2:4", "4:8", "8:16",
@@ -106,13 +107,13 @@ class Hosting:
     """Most memory of one sandbox."""
 
     async def open(self, settings: SandboxSettings) -> Sandbox:
-        """Opens the sandbox for these settings."""
+        """Opens the sandbox for these settings. An image may say where programs start."""
+        spec = self.spec(settings)
         try:
-            return await open_sandbox(self.spec(settings))
+            spec = spec if spec.image is None else await rooted(spec)
         except SandboxUnavailable as error:
-            if settings.image not in str(error):
-                raise
-            raise SandboxUnavailable(f"{error}; {HOST_ROOT}") from None
+            raise SandboxUnavailable(f"{error}; {HOW}") from None
+        return await open_sandbox(replace(spec, workdir=WORKDIR) if spec.workdir == "/work" else spec)
 
     def spec(self, settings: SandboxSettings) -> SandboxSpec:
         """What `open` opens. Raises BadRequest: it cannot be had here, and why."""
@@ -126,7 +127,6 @@ class Hosting:
                 image=self._image(settings.image),
                 writable=True,
                 mounts=self._mounts(settings),
-                workdir=WORKDIR,
                 env=settings.env or {},
                 network=self._network(settings),
                 cpus=cpus,
@@ -152,8 +152,7 @@ class Hosting:
         if name in self.images or self.host_root:
             return self.images.get(name)
         if name.startswith(("/", ".")) or Path(name).exists():  # clients name no folders of this machine
-            how = f"pass --image NAME=PATH with its folder or archive; {HOST_ROOT}"
-            raise BadRequest(f"image {name!r} is not an image name; {how}")
+            raise BadRequest(f"image {name!r} is not an image name; {HOW}")
         return name
 
     def _network(self, settings: SandboxSettings) -> Allow | Literal["none", "host"]:

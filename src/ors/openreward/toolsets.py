@@ -35,8 +35,8 @@ class Edit(BaseModel, extra="forbid"):
     replace_all: bool = False
 
 
-def _said(text: str, **metadata: Any) -> ToolOutput:
-    return ToolOutput([TextBlock(text)], metadata=metadata)
+def _said(text: str, reward: float | None = None, **metadata: Any) -> ToolOutput:
+    return ToolOutput([TextBlock(text)], metadata=metadata, reward=reward)
 
 
 class CLIToolset(Toolset):
@@ -229,14 +229,15 @@ class WebToolset(Toolset):
         keys = ("title", "url", "snippet") if snippets else ("title", "url")
         links = [{key: hit.get(key, "") for key in keys} for hit in hits]
         shown = f"Links: {json.dumps(links, ensure_ascii=False)}" if links else "No links found."
-        return _said(f'Web search results for query: "{query}"\n\n{shown}', hits=hits)
+        return _said(f'Web search results for query: "{query}"\n\n{shown}', 0.0, hits=hits)
 
     @tool(concurrent=True)
     def web_fetch(self, url: str, prompt: str) -> ToolOutput:
         """Read a page of the web; `prompt` says what you look for in it."""
         text = str(self._asked("OPENREWARD_WEB_FETCH_URL", url=url).get("text", ""))
         most = self._hook("web_max_fetch_chars")
-        return _said(json.dumps({"url": url, "prompt": prompt, "content": text[:most]}, ensure_ascii=False))
+        content = {"url": url, "prompt": prompt, "content": text[:most]}
+        return _said(json.dumps(content, ensure_ascii=False), 0.0)
 
 
 FOR_SESSIONS = {each.name(): each for each in (ClaudeCodeToolset, CLIToolset, CodexToolset, WebToolset)}
