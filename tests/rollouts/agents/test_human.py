@@ -1,12 +1,11 @@
-"""A person at the terminal: in a process of its own, and by scripted lines."""
+"""A person at the terminal: in a process of its own, and at a pipe."""
 
 import asyncio
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -27,20 +26,24 @@ TOOLS = [MARK, ToolSpec(name="wait", description="", input_schema=None)]
 
 
 class Terminal:
-    """Types lines, and remembers what was written."""
+    """Types lines into the standard input, and reads what was printed."""
 
-    def __init__(self, *lines: str) -> None:
-        self.lines: Iterator[str] = iter(lines)
-        self.text = ""
+    def __init__(self, keyboard: BinaryIO, capsys: pytest.CaptureFixture[str]) -> None:
+        self.keyboard, self._capsys = keyboard, capsys
 
-    def read(self, prompt: str) -> str:
-        try:
-            return next(self.lines)
-        except StopIteration:
-            raise EOFError from None
+    def type(self, *lines: str) -> None:
+        self.keyboard.write("".join(f"{line}\n" for line in lines).encode())
 
-    def write(self, text: str) -> None:
-        self.text += text
+    def printed(self) -> str:
+        return self._capsys.readouterr().out
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
+    theirs, ours = os.pipe()
+    with open(theirs) as stdin, open(ours, "wb", buffering=0) as keyboard:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield Terminal(keyboard, capsys)
 
 
 def episode() -> Conversation:
@@ -48,10 +51,10 @@ def episode() -> Conversation:
     return Conversation(TaskRef("board", "train", 5), messages=[prompt])
 
 
-async def typed(*lines: str) -> tuple[AgentMessage, str]:
-    terminal = Terminal(*lines)
-    reply = await HumanAgent(terminal.read, terminal.write).reply(episode(), TOOLS)
-    return reply, terminal.text
+async def typed(terminal: Terminal, *lines: str) -> tuple[AgentMessage, str]:
+    terminal.type(*lines)
+    reply = await HumanAgent().reply(episode(), TOOLS)
+    return reply, terminal.printed()
 
 
 @pytest.mark.parametrize(
@@ -65,15 +68,16 @@ async def typed(*lines: str) -> tuple[AgentMessage, str]:
         ('mark text="""\none\n two"""', {"text": "one\n two"}),
     ],
 )
-async def test_a_line_is_a_call(line: str, given: dict[str, Any]) -> None:
-    reply, _ = await typed(line)
+async def test_a_line_is_a_call(terminal: Terminal, line: str, given: dict[str, Any]) -> None:
+    reply, _ = await typed(terminal, line)
     assert reply == AgentMessage(calls=(ToolInvocation("mark", given, "call_1"),))
 
 
-async def test_a_message_and_the_end_of_the_input_are_replies_without_calls() -> None:
-    assert (await typed("say I am done."))[0] == AgentMessage("I am done.")
-    assert (await typed())[0] == AgentMessage()
-    assert (await typed("", "quit", "wait"))[0] == AgentMessage()
+async def test_a_message_and_the_end_of_the_input_are_replies_without_calls(terminal: Terminal) -> None:
+    assert (await typed(terminal, "say I am done."))[0] == AgentMessage("I am done.")
+    assert (await typed(terminal, "", "quit"))[0] == AgentMessage()
+    terminal.keyboard.close()
+    assert (await HumanAgent().reply(episode(), TOOLS)) == AgentMessage()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +85,8 @@ async def test_a_message_and_the_end_of_the_input_are_replies_without_calls() ->
     [
         ("mrk row=3", "There is no tool 'mrk'."),
         ("help", "Other commands: help"),
-        ("/tools", "say TEXT.\n  mark("),
-        ("/prompt", "say TEXT.\nMark row 3.\n[image of type image/png]\n"),
+        ("/tools", "> /tools\n  mark("),
+        ("/prompt", "> /prompt\nMark row 3.\n[image of type image/png]\n"),
         ("mark row", "'row' is not key=value"),
         ("mark rwo=3", "mark has no parameter 'rwo'. Parameters: row, text, more"),
         ("mark row=three", "mark: row must be integer, not 'three'"),
@@ -90,48 +94,39 @@ async def test_a_message_and_the_end_of_the_input_are_replies_without_calls() ->
         ('mark text="open', "The quotes do not match: No closing quotation"),
     ],
 )
-async def test_a_line_that_is_neither_is_asked_for_again(line: str, told: str) -> None:
-    reply, text = await typed(line, "wait")
+async def test_a_line_that_is_neither_is_asked_for_again(terminal: Terminal, line: str, told: str) -> None:
+    reply, text = await typed(terminal, line, "wait")
     assert told in text
     assert [call.name for call in reply.calls] == ["wait"]
 
 
-async def test_each_turn_shows_what_is_new() -> None:
-    terminal = Terminal("mark row=1", "wait", "say bye")
-    agent = HumanAgent(terminal.read, terminal.write)
+async def test_each_turn_shows_what_is_new(terminal: Terminal) -> None:
+    terminal.type("mark row=1", "wait")
+    agent = HumanAgent()
     talk = episode()
     talk.messages.append(await agent.reply(talk, TOOLS))
-    assert (
-        "board train 5\nMark row 3.\n[image of type image/png]\n  mark(row: integer (optional), "
-        in terminal.text
-    )
-    assert "more: any (optional))  Marks a row\n  wait()" in terminal.text
-    terminal.text = ""
+    text = terminal.printed()
+    assert "board train 5\nMark row 3.\n[image of type image/png]\n  mark(row: integer (optional), " in text
+    assert "more: any (optional))  Marks a row\n  wait()" in text
     talk.messages += [
         ToolMessage("call_1", "mark", [TextBlock(text="Wrong row.")], reward=0.5),
         ToolMessage("call_2", "wait", [TextBlock(text="No.")], ok=False),
     ]
     reply = await agent.reply(talk, TOOLS)
-    assert terminal.text.splitlines()[1:] == ["mark: reward 0.5", "Wrong row.", "wait: refused", "No."]
+    shown = ["mark: reward 0.5", "Wrong row.", "wait: refused", "No.", "> wait"]
+    assert terminal.printed().splitlines()[1:] == shown
     assert reply.calls[0].id == "call_2"
 
 
-async def test_episodes_take_turns_at_the_terminal() -> None:
-    terminal = Terminal("wait", "say bye")
-    allowed = threading.Event()
-
-    def read(prompt: str) -> str:
-        allowed.wait(30)
-        return terminal.read(prompt)
-
-    agent = HumanAgent(read, terminal.write)
+async def test_episodes_take_turns_at_the_terminal(terminal: Terminal) -> None:
+    agent = HumanAgent()
     playing = asyncio.gather(*(agent.reply(episode(), TOOLS) for _ in range(2)))
     for _ in range(10):
         await asyncio.sleep(0)
-    assert terminal.text.count("── board") == 1
-    allowed.set()
+    assert terminal.printed().count("── board") == 1
+    terminal.type("wait", "say bye")
     assert [bool(reply.calls) for reply in await playing] == [True, False]
-    assert terminal.text.count("── board") == 2
+    assert terminal.printed().count("── board") == 1
 
 
 PROGRAM = """

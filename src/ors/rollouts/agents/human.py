@@ -85,11 +85,7 @@ class Shell:
 class HumanAgent:
     """A person at the terminal. Episodes that are played at the same time take turns."""
 
-    def __init__(
-        self, read: Callable[[str], str] | None = None, write: Callable[[str], object] | None = None
-    ) -> None:
-        self._read = read or read_line
-        self._write = write or sys.stdout.write
+    def __init__(self) -> None:
         self._terminal = asyncio.Lock()
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
@@ -97,30 +93,32 @@ class HumanAgent:
         messages = conversation.messages
         turn = sum(message.role == "assistant" for message in messages)
         prompt = [message for message in messages if isinstance(message, UserMessage)][:1]
-        shell = Shell(tools, self._show, lambda: self._show_all(prompt), "say")
+        shell = Shell(tools, _show, lambda: _show_all(prompt), "say")
         async with self._terminal:
             task = conversation.task
             index = "" if task.index is None else task.index
-            self._show(f"── {task.environment} {task.split or ''} {index}".rstrip())
+            _show(f"── {task.environment} {task.split or ''} {index}".rstrip())
             unseen = list(takewhile(lambda each: each.role != "assistant", reversed(messages)))
-            self._show_all(unseen[::-1])
+            _show_all(unseen[::-1])
             if not turn:
                 shell.show_help()
             while True:
                 try:
-                    reply = shell.reply(await _in_thread(self._read), f"call_{turn + 1}")
+                    reply = shell.reply(await _typed_in_thread(), f"call_{turn + 1}")
                 except EOFError:
                     return AgentMessage()
                 if reply is not None:
                     return reply
 
-    def _show(self, text: str) -> None:
-        self._write(f"{text}\n")
 
-    def _show_all(self, messages: Sequence[Message]) -> None:
-        for message in messages:
-            for line in _told(message):
-                self._show(line)
+def _show(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def _show_all(messages: Sequence[Message]) -> None:
+    for message in messages:
+        for line in _told(message):
+            _show(line)
 
 
 def _told(message: Message) -> list[str]:
@@ -168,14 +166,14 @@ def read_line(prompt: str, *, err: bool = False) -> str:
     return text
 
 
-async def _in_thread(read: Callable[[str], str]) -> str:
+async def _typed_in_thread() -> str:
     # A daemon, unlike the threads of asyncio: an unanswered question must not hold up the end of the process.
     answer = Future[str]()
     answer.set_running_or_notify_cancel()
 
     def ask() -> None:
         try:
-            answer.set_result(typed_line(read))
+            answer.set_result(typed_line(read_line))
         except (EOFError, OSError):
             answer.set_exception(EOFError())
 
