@@ -151,7 +151,9 @@ function rows(schema, root, depth = 0, seen = []) {
         : [];
     const required = schema.required?.includes(name);
     const given = { name, schema: found, required, type: typeName(found, root) };
-    return [h("tr", { class: `depth-${depth}` }, cellsOf(COLUMNS, given)), ...more];
+    const row = h("tr", { class: depth ? "inner" : null }, cellsOf(COLUMNS, given));
+    row.style.setProperty("--depth", String(depth));
+    return [row, ...more];
   });
 }
 
