@@ -6,7 +6,7 @@ import os
 import tempfile
 import weakref
 import zlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -125,9 +125,11 @@ BOM = b"\xef\xbb\xbf"
 class Rows(Sequence[JSONObject]):
     """Tasks that are made when they are asked for."""
 
-    @abstractmethod
-    def row(self, index: int) -> JSONObject:
-        """The task at an index that exists."""
+    def __init__(self, source: "RowsOfFile | RowsOfDataset") -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
 
     @overload
     def __getitem__(self, index: int) -> JSONObject: ...
@@ -135,11 +137,11 @@ class Rows(Sequence[JSONObject]):
     def __getitem__(self, index: slice) -> list[JSONObject]: ...
     def __getitem__(self, index: int | slice) -> JSONObject | list[JSONObject]:
         if isinstance(index, slice):
-            return [self.row(number) for number in range(len(self))[index]]
-        return self.row(range(len(self))[index])
+            return [self._source.row(number) for number in range(len(self))[index]]
+        return self._source.row(range(len(self))[index])
 
 
-class FileRows(Rows):
+class RowsOfFile(ABC):
     """Rows of a file. The file stays open: one that is replaced meanwhile still has its old rows here."""
 
     sha256: str | None = None
@@ -155,7 +157,7 @@ class FileRows(Rows):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process opens the file again.
-        return partial(tasks_from, sha256=self.sha256), (self._path,)
+        return partial(_opened, sha256=self.sha256), (Path(self._path),)
 
     def __len__(self) -> int:
         return self._count
@@ -198,7 +200,7 @@ class FileRows(Rows):
         file.write(offsets)
 
 
-class JSONLRows(FileRows):
+class JSONLRows(RowsOfFile):
     """One JSON object per line. Blank lines do not count."""
 
     def starts(self, lines: Iterable[bytes]) -> Iterator[int]:
@@ -219,7 +221,7 @@ class JSONLRows(FileRows):
         return found
 
 
-class CSVRows(FileRows):
+class CSVRows(RowsOfFile):
     """Records of a CSV file; the first one has the names. All values are strings."""
 
     def __init__(self, path: str | Path, delimiter: str) -> None:
@@ -269,7 +271,7 @@ class CSVRows(FileRows):
         return csv.reader(lines, delimiter=self._delimiter, strict=True)
 
 
-class DatasetRows(Rows):
+class RowsOfDataset:
     """Rows of a data set with a length, which gives a dictionary for an index."""
 
     def __init__(self, source: Any) -> None:
@@ -337,11 +339,15 @@ def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject
     if not isinstance(source, str | os.PathLike):
         if sha256 is not None:
             raise TypeError("sha256 is for files: data sets have revisions of their own")
-        return DatasetRows(source)
+        return Rows(RowsOfDataset(source))
     path = Path(os.fspath(source))
     if not path.is_file():
         relative = "" if path.is_absolute() else f"; relative paths start at {Path.cwd()}"
         raise FileNotFoundError(f"there is no file {path}{relative}")
+    return Rows(_opened(path, sha256))
+
+
+def _opened(path: Path, sha256: str | None) -> RowsOfFile:
     if sha256 is not None:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -352,7 +358,7 @@ def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject
     return rows
 
 
-def _rows(path: Path) -> FileRows:
+def _rows(path: Path) -> RowsOfFile:
     match path.suffix.lower():
         case ".jsonl" | ".ndjson":
             return JSONLRows(path)
