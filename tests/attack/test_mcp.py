@@ -9,7 +9,7 @@ import pytest
 from ors import Server
 from ors.server.routes import ROUTES
 from tests.requirements import proves
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.mcp_environment import ANSWER, REWARD, SECRET, STEP_REWARD, Vault
 from tests.support.mcp_messages import called, path_of, send
 from tests.support.raw_http import Raw
@@ -61,7 +61,7 @@ def open_session(raw: Raw, headers: dict[str, str]) -> str:
 @pytest.mark.parametrize("inspect", [False, True])
 def test_with_the_url_of_a_session_nobody_reaches_more_than_mcp_on_it(inspect: bool) -> None:
     server = Server([Vault], api_keys=["owner=s3cret"])
-    server._app.inspect(inspect)
+    app_of(server).inspect(inspect)
     with serving(server) as url:
         raw = Raw(url)
         sid, other = open_session(raw, OWNER), open_session(raw, OWNER)
@@ -79,7 +79,7 @@ def test_with_the_url_of_a_session_nobody_reaches_more_than_mcp_on_it(inspect: b
         score = raw.get("/-/mcp", sid=sid, headers=OWNER).json()
         assert score == {"calls": 1, "rewards": [STEP_REWARD], "finished": False, "failed": False}
         assert raw.post("/ping", sid=other, headers=OWNER).status == 200
-        assert len(server._app.sessions) == 2
+        assert len(app_of(server).sessions) == 2
 
 
 def test_no_message_tells_more_than_the_tools_give() -> None:

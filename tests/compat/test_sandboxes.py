@@ -12,7 +12,7 @@ from ors.openreward.hosting import Hosting
 from ors.openreward.serving import sandbox_server
 from tests.support.commands import running
 from tests.support.cutting_proxy import listening, pump
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.side_venvs import OPENREWARD, SCRIPTS, environ
 from tests.support.waiting import wait_until
 
@@ -75,7 +75,7 @@ def test_the_sandbox_of_a_client_that_was_killed_ends_while_its_command_runs() -
         with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None
             client.stdout.readline()
-            (session,) = server._app.sessions
+            (session,) = app_of(server).sessions
             assert session.episode is not None
             process = Path(f"/proc/{session.episode.sandbox.cell.pid}")
             client.kill()

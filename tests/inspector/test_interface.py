@@ -13,7 +13,7 @@ from tests.requirements import proves
 from tests.support.environments import Lab, Other
 from tests.support.feeds import Following, following
 from tests.support.in_process_cluster import routing
-from tests.support.live_server import hosted, serving
+from tests.support.live_server import app_of, hosted, serving
 from tests.support.raw_http import Raw
 
 
@@ -96,7 +96,7 @@ def test_it_is_off_where_others_can_reach_it_unless_enabled(alone: Raw) -> None:
                 assert Raw(url).get(path).status == status
     open_to_all = Server([Lab], api_keys=["x"])
     open_to_all.runner("0.0.0.0")
-    assert not open_to_all._app.inspecting
+    assert not app_of(open_to_all).inspecting
 
 
 def test_with_keys_the_page_is_open_and_its_interface_is_not() -> None:
@@ -249,7 +249,7 @@ def test_with_nobody_looking_nobody_is_told() -> None:
     server = Server([Lab])
     with serving(server) as url:
         raw = Raw(url)
-        observers = server._app.shared.observers
+        observers = app_of(server).shared.observers
         quiet = len(observers.all)
         sid = raw.session()
         with following(raw, "/-/api/live") as live, following(raw, f"/-/api/calls/{sid}") as calls:

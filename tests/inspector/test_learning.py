@@ -15,7 +15,7 @@ from tests.server.observe.test_metrics_and_log import samples
 from tests.support.environments import Lab, Other
 from tests.support.feeds import following
 from tests.support.in_process_cluster import linked_servers, minted, routing
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Raw
 
 
@@ -107,7 +107,7 @@ def test_ended_episodes_are_few_however_many_there_were() -> None:
         ended = told(raw)["ended"]
         assert len(ended) == SHOWN
         assert ended[0]["task"] == {"text": "x" * 59 + "…", "y" * 59 + "…": "[…]"}
-        [kept] = server._app.inspector._live.ended._kept.values()
+        [kept] = app_of(server).inspector._live.ended._kept.values()
         assert len(kept) == KEPT
 
 
@@ -115,7 +115,7 @@ async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> 
     class Task(dict[str, Any]):
         """A task that can be referred to weakly."""
 
-    app, task = Server([Lab])._app, Task(n=1)
+    app, task = app_of(Server([Lab])), Task(n=1)
     app.begin()
     app.shared.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
     left = weakref.ref(task)

@@ -19,7 +19,7 @@ from ors.openreward.hosting import Hosting, SandboxSettings
 from ors.openreward.serving import sandbox_server
 from ors.sandbox import Sandbox
 from tests.support.commands import running
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Answer, Raw, Stream, as_body, as_headers
 from tests.support.waiting import wait_until
 
@@ -215,7 +215,7 @@ def test_a_creation_may_take_longer_than_a_client_may_be_silent() -> None:
         connection.request("POST", "/create_sandbox", as_body(SETTINGS), KEY)
         stream = Stream(connection.getresponse())
         assert stream.response.read1(100).startswith(b": ping")
-        (session,) = server._app.sessions
+        (session,) = app_of(server).sessions
         reaped(server, session.seen + 1000)
         resumed = pool.submit(client.post, "/create_sandbox", {**SETTINGS, "task_id": stream.task_id})
         Gated.gate.set()
@@ -228,10 +228,10 @@ def reaped(server: Server, now: float) -> int:
     done: Future[int] = Future()
 
     def reap() -> None:
-        server._app.sessions.reap(now)
-        done.set_result(len(server._app.sessions))
+        app_of(server).sessions.reap(now)
+        done.set_result(len(app_of(server).sessions))
 
-    loop = server._app.shared.loop
+    loop = app_of(server).shared.loop
     assert loop is not None
     loop.call_soon_threadsafe(reap)
     return done.result(20)
@@ -242,7 +242,7 @@ def test_a_sandbox_that_has_died_is_told_as_410_and_frees_its_place() -> None:
     with serving(server) as url:
         client = Client(url)
         client.sid = client.created()
-        (session,) = server._app.sessions
+        (session,) = app_of(server).sessions
         assert session.episode is not None
         os.killpg(session.episode.sandbox.cell.pid, signal.SIGKILL)
         while (answer := client.post("/run", {"cmd": "true"})).status == 200:
@@ -261,7 +261,7 @@ def test_a_client_without_pings_loses_its_sandbox_even_while_a_command_runs() ->
         connection = client.connection()
         connection.request("POST", "/run", as_body({"cmd": "sleep 600"}), as_headers(client.sid, KEY))
         stream = Stream(connection.getresponse())
-        (session,) = server._app.sessions
+        (session,) = app_of(server).sessions
         assert session.episode is not None
         group = Path(f"/proc/{session.episode.sandbox.cell.pid}")
         assert [reaped(server, session.seen + seconds) for seconds in (59, 61)] == [1, 0]

@@ -17,7 +17,7 @@ from ors.rollouts import AgentMessage, Failed, Outcome, Scored, ToolMessage, Uns
 from ors.rollouts.records import RunError
 from ors.types import Blocks, TextBlock
 from tests.support.environments import Lab
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.mcp_messages import path_of, send
 from tests.support.raw_http import Raw
 from tests.support.recorded import INFO, Recorded, recording
@@ -410,7 +410,7 @@ def test_a_session_under_an_id_that_was_used_before_is_an_episode_of_its_own(fol
 def test_nothing_watches_a_session_that_has_ended(folder: Path) -> None:
     with recording(folder, [Lab]) as lab:
         sid = lab.raw.session()
-        watched = lab.server._app.shared.observers.watched
+        watched = app_of(lab.server).shared.observers.watched
         assert list(watched) == [sid]
         lab.raw.post("/delete", sid=sid)
         assert watched == {}
@@ -420,7 +420,7 @@ def test_without_a_recorder_nothing_is_watched() -> None:
     server = Server([Lab])
     with serving(server) as url:
         Raw(url).session()
-        assert server._app.shared.observers.watched == {}
+        assert app_of(server).shared.observers.watched == {}
         assert b"ors_records_total{" not in Raw(url).get("/-/metrics").body
 
 
@@ -436,5 +436,5 @@ def test_a_watching_inspector_and_a_recorder_do_not_disturb_each_other(folder: P
         while b"event: ended" not in seen:
             seen += feed.read1(65536)
         connection.close()
-        wait_until(lambda: not lab.server._app.shared.observers.watched, "nobody watches")
+        wait_until(lambda: not app_of(lab.server).shared.observers.watched, "nobody watches")
     assert lab.record().reward == 1.0

@@ -8,6 +8,7 @@ from typing import Any
 import uvicorn
 
 from ors import Server
+from ors.server.app import App
 
 
 @contextmanager
@@ -53,3 +54,8 @@ def hosted(server: Server) -> Iterator[str]:
         runner.should_exit = True
         thread.join(30)
         assert not thread.is_alive(), "the server did not stop"
+
+
+def app_of(server: Server) -> App:
+    """The application of a server, for tests of what no request shows."""
+    return server._app

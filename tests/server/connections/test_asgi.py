@@ -12,6 +12,7 @@ from ors.server.http.answers import STREAM, Answer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Later, Outcome, Sink, Stream
 from tests.support.environments import Lab
+from tests.support.live_server import app_of
 
 
 async def answered(
@@ -20,7 +21,7 @@ async def answered(
     """Everything that is sent in answer to a request whose client stays until its end."""
     server = Server([Lab])
     if take is not None:
-        server._app.take = take  # type: ignore[method-assign,assignment]
+        app_of(server).take = take  # type: ignore[method-assign,assignment]
     sent: list[Message] = []
     asked = iter([{"type": "http.request", "body": b""}])
 
@@ -32,7 +33,7 @@ async def answered(
 
     scope = {"type": "http", "method": "GET", "path": "/health", "headers": (headers or {}).items()}
     await server.app(scope, receive, send)
-    await server._app.stop()
+    await app_of(server).stop()
     return sent
 
 
@@ -134,7 +135,7 @@ async def test_a_client_that_leaves_is_noticed_by_the_stream() -> None:
             left.set()
 
     server = Server([Lab])
-    server._app.take = lambda request: Endless()  # type: ignore[method-assign,assignment,misc]
+    app_of(server).take = lambda request: Endless()  # type: ignore[method-assign,assignment,misc]
     messages: list[dict[str, Any]] = [{"type": "http.disconnect"}, {"type": "http.request"}]
 
     async def receive() -> Message:
@@ -143,7 +144,9 @@ async def test_a_client_that_leaves_is_noticed_by_the_stream() -> None:
     async def send(message: Message) -> None: ...
 
     async with asyncio.timeout(20):
-        await ASGI(server._app)({"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send)
+        await ASGI(app_of(server))(
+            {"type": "http", "method": "GET", "path": "/", "headers": []}, receive, send
+        )
     assert left.is_set()
 
 

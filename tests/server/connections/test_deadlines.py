@@ -13,6 +13,7 @@ from ors.server.connections.context import (
 )
 from tests.requirements import proves
 from tests.support.environments import Lab
+from tests.support.live_server import app_of
 
 
 class Clock:
@@ -55,7 +56,7 @@ class Pipe:
 @pytest.fixture
 def ends() -> tuple[wire.Connection, Pipe, Clock]:
     clock, pipe = Clock(), Pipe()
-    connection = wire.Connection(ConnectionContext(Server([Lab])._app), set(), clock)  # type: ignore[arg-type]
+    connection = wire.Connection(ConnectionContext(app_of(Server([Lab]))), set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     return connection, pipe, clock
 
@@ -193,7 +194,7 @@ def test_trailers_over_the_limit_are_431_wherever_they_are_cut(
 
 async def test_the_first_byte_of_a_next_request_is_not_taken_for_a_body() -> None:
     pipe, clock = Pipe(), Clock()
-    listener = ConnectionContext(Server([Lab], api_keys=["secret"])._app)
+    listener = ConnectionContext(app_of(Server([Lab], api_keys=["secret"])))
     connection = wire.Connection(listener, set(), clock)  # type: ignore[arg-type]
     connection.connection_made(pipe)  # type: ignore[arg-type]
     connection.data_received(b"GET /health HTTP/1.1\r\n\r\nG")  # which needs no key

@@ -15,7 +15,7 @@ from ors.client import ASGITransport, AsyncORS, Options, Task
 from ors.errors import StartupFailed, TransportError
 from tests.support.commands import run, running
 from tests.support.environments import Lab, said
-from tests.support.live_server import hosted, serving
+from tests.support.live_server import app_of, hosted, serving
 from tests.support.raw_http import Raw
 from tests.support.waiting import wait_until
 
@@ -187,7 +187,7 @@ async def test_a_server_ends_though_shutdown_and_teardown_refuse_to_be_cancelled
         session = client.environment("stubborn").session(task=Task("stubborn", {}))
         await session.start()
         await session.get_prompt()
-    ending = asyncio.create_task(served._app.stop())
+    ending = asyncio.create_task(app_of(served).stop())
     ended, _ = await asyncio.wait({ending}, timeout=20)
     Stubborn.release.set()
     await ending

@@ -16,7 +16,7 @@ from ors import Server
 from ors.server.episodes.threads import Executor, Threads
 from ors.server.observe.events import Event
 from tests.support.environments import Lab
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Raw
 from tests.support.threads import no_new_thread
 from tests.support.waiting import until, wait_until
@@ -171,7 +171,7 @@ async def test_an_observer_that_finds_no_thread_to_close_in_keeps_nobody_from_cl
     class Second(First): ...
 
     first, second = First(), Second()
-    app = Server([Lab], observers=[first, second])._app
+    app = app_of(Server([Lab], observers=[first, second]))
     await app.threads.run(int)
     await until(lambda: app.threads._free, "its thread is free")
     with no_new_thread(), no_other_thread():

@@ -12,7 +12,7 @@ from ors.errors import SessionLost
 from ors.server.http.requests import Request
 from tests.requirements import proves
 from tests.support.environments import Lab
-from tests.support.live_server import hosted, serving
+from tests.support.live_server import app_of, hosted, serving
 from tests.support.mcp_messages import body, called, event, path_of, send, streamed
 from tests.support.raw_http import Raw
 from tests.support.terminal_environment import Essay
@@ -170,7 +170,7 @@ def test_messages_count_as_activity() -> None:
     with serving(server) as url:
         raw = Raw(url)
         sid, path = lab(raw, "mcp.idle")
-        sessions = server._app.sessions
+        sessions = app_of(server).sessions
         before = sessions._live[sid].seen = sessions._live[sid].seen - 50
         send(raw, path, "tools/list")
         assert sessions._live[sid].seen > before + 49
@@ -196,8 +196,8 @@ def test_arguments_of_a_client_without_a_key_may_be_long_but_not_endless() -> No
         path = path_of(raw, raw.session(headers={"X-API-Key": "s3cret"}), X_API_Key="s3cret")
         text = "x" * 500_000
         assert called(raw, path, "echo", text=text)["content"][0]["text"] == text
-        assert server._app.admit(Request("POST", path, b"", {}, b"")) == 2**20
-        assert server._app.admit(Request("GET", "/health", b"", {}, b"")) == 2**16
+        assert app_of(server).admit(Request("POST", path, b"", {}, b"")) == 2**20
+        assert app_of(server).admit(Request("GET", "/health", b"", {}, b"")) == 2**16
 
 
 def test_what_is_no_message_is_told_so(raw: Raw) -> None:

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ors import Limits, Server, ToolOutput, tool
 from tests.support.environments import Lab, said
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Raw
 
 
@@ -120,7 +120,7 @@ def test_ready_is_not_ready_while_draining() -> None:
     with serving(server) as url:
         raw = Raw(url)
         assert raw.get("/-/health/ready").json() == {"status": "ready"}
-        server._app.shared.draining = True
+        app_of(server).shared.draining = True
         assert raw.get("/-/health/ready").status == 503
         assert raw.get("/-/health/live").status == 200
 

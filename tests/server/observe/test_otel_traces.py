@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from ors import Server
 from ors.server.observe.otel_traces import OTelTraces
 from tests.support.environments import Lab
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Raw
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -151,5 +151,5 @@ def test_traces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, exporter: s
     with collector(monkeypatch, "OTEL_EXPORTER_OTLP_ENDPOINT"):
         server = Server([Lab])
         with serving(server):
-            found = server._app.shared.observers.all
+            found = app_of(server).shared.observers.all
     assert [type(one) for one in found] == [OTelTraces] * observers

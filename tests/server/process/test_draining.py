@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ors import Limits, Server
 from ors.types import JSONObject
 from tests.support.environments import Lab
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.mcp_messages import event, path_of, streamed
 from tests.support.raw_http import Answer, Raw
 from tests.support.waiting import wait_until
@@ -31,9 +31,9 @@ class Listing(Lab):
 @contextmanager
 def draining(server: Server) -> Iterator[Future[None]]:
     """The server drains; it is through after the block, if not before."""
-    loop = server._app.shared.loop
+    loop = app_of(server).shared.loop
     assert loop is not None
-    over = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
+    over = asyncio.run_coroutine_threadsafe(app_of(server).drain(), loop)
     yield over
     over.result(20)
 
@@ -56,7 +56,7 @@ def test_a_finished_result_whose_client_was_cut_off_is_still_there_for_the_grace
         sid = set_up(raw, "cut")
         with raw.opened(sid, "hold") as call:
             task_id = call.task_id
-        while server._app.timers.pings._due:  # until the cut is known
+        while app_of(server).timers.pings._due:  # until the cut is known
             assert raw.get("/health").status == 200
         with draining(server) as over:
             Lab.gates["cut.hold"].set()
@@ -73,7 +73,7 @@ def test_a_finished_result_whose_mcp_client_has_left_is_not_waited_for() -> None
         raw = Raw(url)
         with streamed(raw, path_of(raw, set_up(raw, "left")), "hold", 1) as response:
             event(response)
-        while server._app.timers.pings._due:  # until it is known that the client has left
+        while app_of(server).timers.pings._due:  # until it is known that the client has left
             assert raw.get("/health").status == 200
         with draining(server):
             Lab.gates["left.hold"].set()

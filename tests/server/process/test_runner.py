@@ -19,6 +19,7 @@ import pytest
 from ors import Server
 from ors.server.process.runner import YOUNG_OBJECTS, Part, Runner
 from tests.support.environments import Lab
+from tests.support.live_server import app_of
 from tests.support.raw_http import Raw
 
 SERVER = textwrap.dedent(
@@ -188,7 +189,7 @@ class Told(Part):
 
 def test_parts_start_in_order_before_it_listens_and_stop_in_reverse() -> None:
     story: list[str] = []
-    app = Server([Lab])._app
+    app = app_of(Server([Lab]))
     parts = [app, Told("first", story), Told("last", story)]
     Runner(app, "127.0.0.1", 0, lambda url: story.append("listens"), parts=parts).run()
     begun = ["start first", "start last", "listens", "tick first", "tick last"]
@@ -205,7 +206,7 @@ class Looking(Told):
 
 def test_the_garbage_collector_visits_less_while_the_server_runs() -> None:
     before, seen = (gc.get_threshold(), gc.get_freeze_count()), list[str]()
-    app = Server([Lab])._app
+    app = app_of(Server([Lab]))
     Runner(app, "127.0.0.1", 0, parts=[app, Looking("it", seen)]).run()
     assert f"{YOUNG_OBJECTS} True" in seen
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
@@ -220,6 +221,6 @@ class Hanging(Told):
 
 
 def test_a_start_that_hangs_can_be_interrupted(caplog: pytest.LogCaptureFixture) -> None:
-    app = Server([Lab])._app
+    app = app_of(Server([Lab]))
     Runner(app, "127.0.0.1", 0, parts=[Hanging("it", [])]).run()
     assert "interrupted during startup" in caplog.text

@@ -18,7 +18,7 @@ from tests.requirements import proves
 from tests.server.sessions.test_session import runtime
 from tests.support.board_environment import AsyncForking, Bare, Board, Forking
 from tests.support.forks import asking, fork, forked, moved, opened, running, total
-from tests.support.live_server import hosted, serving
+from tests.support.live_server import app_of, hosted, serving
 from tests.support.raw_http import Raw
 from tests.support.waiting import until, wait_until
 
@@ -52,7 +52,7 @@ def test_a_fork_with_the_same_key_joins_the_running_one_also_when_the_first_clie
         first, id = opened(raw, "forking", gate=True)
         connection = asking(raw, first, 2, key="k")
         assert Board.gates[f"{id}.forking"].wait(20)
-        (session,) = server._app.sessions
+        (session,) = app_of(server).sessions
         assert session.forks is not None
         waited_for = session.forks.by_key("k")
         assert waited_for is not None
@@ -159,9 +159,9 @@ def test_a_server_that_drains_refuses_the_forks_that_wait_at_once() -> None:
         ):  # its client leaves, and is waited for while there is grace
             asked = pool.submit(fork, raw, sid, 2)
             wait_until(lambda: running(raw, sid) == 2)
-            loop = server._app.shared.loop
+            loop = app_of(server).shared.loop
             assert loop is not None
-            draining = asyncio.run_coroutine_threadsafe(server._app.drain(), loop)
+            draining = asyncio.run_coroutine_threadsafe(app_of(server).drain(), loop)
             answer = asked.result(20)  # while the call still runs
             assert (answer.status, answer.headers["ors-reason"]) == (503, "shutdown")
             assert fork(raw, sid).status == 503
@@ -288,7 +288,7 @@ async def test_a_session_remembers_its_last_keys() -> None:
 
 
 async def test_sessions_and_places_of_a_fork_without_a_client_are_given_back() -> None:
-    app = Server([Board], limits=Limits(sessions=3))._app
+    app = app_of(Server([Board], limits=Limits(sessions=3)))
     app.begin()
     sessions = app.sessions
     now = asyncio.get_running_loop().time()

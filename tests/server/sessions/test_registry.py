@@ -16,7 +16,7 @@ from ors import Limits, Server
 from ors.types import Blocks, ListToolsOutput
 from tests.requirements import proves
 from tests.support.environments import Lab
-from tests.support.live_server import serving
+from tests.support.live_server import app_of, serving
 from tests.support.raw_http import Raw, events
 
 
@@ -269,7 +269,7 @@ def test_shutdown_lets_running_calls_finish_and_takes_nothing_new() -> None:
             sid = raw.session(task={"id": id})
             running = pool.submit(raw.call, sid, "hold")
             assert Lab.gates[f"{id}.held"].wait(20)
-            server._app.shared.draining = True
+            app_of(server).shared.draining = True
             refused = raw.post("/create", {"task_spec": {}}, sid=fresh())
             assert (refused.status, refused.headers["retry-after"]) == (503, "1")
             assert raw.call(sid, "echo", {"text": ""}).status == 503
