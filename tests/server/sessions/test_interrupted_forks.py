@@ -344,7 +344,7 @@ async def test_a_fork_counts_for_its_environment_and_its_key(env: str, key: str)
     sessions = Sessions(runtime(), Keys([ApiKey("few", "secret", sessions=3)]))
     sessions.admission.per_environment = {"small": 3}
     session = started(sessions, Copying(), env, key)
-    with pytest.raises(BadRequest, match="there may be 3 sessions at once"):
+    with pytest.raises(BadRequest, match="at most 3 sessions at once"):
         sessions.fork(session, 3)
     assert len(await sessions.fork(session, 2).sids()) == 2
     with pytest.raises(Unavailable):
