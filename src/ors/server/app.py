@@ -17,11 +17,10 @@ from ors.server.episodes.author_code import AuthorCode
 from ors.server.episodes.environments import ProcessHooks, ServedEnvironment
 from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.answers import Answer, refusal
-from ors.server.http.body_values import SMALL_BODY, is_light, parsed
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.mcp import MCP
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
-from ors.server.http.requests import RAW_BODIES, Request
+from ors.server.http.requests import RAW_BODIES, SMALL_BODY, Request, is_light, parsed
 from ors.server.http.routing import Owner, Route, Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ors import Server
 from ors._json import loads
-from ors.server.http import body_values
-from ors.server.http.body_values import HEAVY, MOST_VALUES, SMALL_BODY, is_light, values
+from ors.server.http import requests
+from ors.server.http.requests import HEAVY, MOST_VALUES, SMALL_BODY, is_light, values
 from tests.requirements import proves
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import linked_servers, routing
@@ -41,8 +41,8 @@ def weight(value: Any) -> int:
 def test_what_is_in_strings_does_not_count(value: Any, escaped: bool, most: int, slice: int) -> None:
     body = json.dumps(value, ensure_ascii=escaped).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(body_values, "MOST_VALUES", most)
-        patch.setattr(body_values, "_SLICE", slice)
+        patch.setattr(requests, "MOST_VALUES", most)
+        patch.setattr(requests, "_SLICE", slice)
         found = values(body)
     assert (found > most) is (weight(value) > most)
     assert found > most or found >= weight(value)

@@ -10,8 +10,16 @@ from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, End
 from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import CallAddress, PendingCall
-from ors.client.sessions.create import Ahead, checked_sid, create, delete, delete_later, new_sid, task_body
-from ors.client.sessions.fork import forked
+from ors.client.sessions.create import (
+    Ahead,
+    checked_sid,
+    create,
+    delete,
+    delete_later,
+    forked,
+    new_sid,
+    task_body,
+)
 from ors.client.sessions.transcript import Transcript
 from ors.client.transports.base import Bound
 from ors.client.transports.multiplexed import OnTaskId

@@ -11,8 +11,7 @@ from ors.errors import ORSError, Unavailable
 from ors.limits import ARRIVING_BYTES
 from ors.server.episodes.threads import Threads
 from ors.server.http.answers import STREAM, Answer, Headers, failure, refusal
-from ors.server.http.body_values import MOST_VALUES, VALUE_BYTES, parsed, values
-from ors.server.http.requests import Request
+from ors.server.http.requests import MOST_VALUES, VALUE_BYTES, Request, parsed, values
 from ors.server.sessions.calls import Call
 
 log = logging.getLogger("ors.server")
