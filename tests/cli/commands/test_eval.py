@@ -310,6 +310,7 @@ def test_a_terminal_shows_a_table_while_it_runs(quiz_url: str, tmp_path: Path) -
         ([QUIZ, "--model", "noop", "--split", "tests"], "There is no split 'tests'. Splits: train, test"),
         ([QUIZ, "--model", "noop", "--max-cost", "1"], "--max-cost needs prices"),
         ([QUIZ, "--model", "noop", "--prices", '{"input": 1}'], "--prices has no prices of noop"),
+        ([QUIZ, "--model", "openai:gpt", "--model-options", '{"api_key": "sk-1"}'], "run.json keeps"),
         (["http://127.0.0.1:9", "--model", "gold"], "The gold agent needs a TARGET"),
         (["--resume", "nowhere"], "nowhere is not a run"),
         ([QUIZ, "--model", "noop", "--retry", "model"], "--retry works only with --resume FOLDER"),

@@ -106,6 +106,8 @@ def _new_plan(where: str | None, given: Mapping[str, Any]) -> EvalPlan:
     if prices is None and (rules["limits"].cost is not None or given["max_total_cost"] is not None):
         flag = "--max-cost" if rules["limits"].cost is not None else "--max-total-cost"
         raise WrongUsage(f"{flag} needs prices: give --prices")
+    if "api_key" in (given["model_options"] or {}):
+        raise WrongUsage("run.json keeps --model-options: set the key by a variable, such as OPENAI_API_KEY")
     options = {"temperature": given["temperature"], "seed": given["model_seed"]}
     return EvalPlan(
         target=where,
