@@ -169,6 +169,9 @@ NAMES = ("create_sandbox", "run", "stat_file", "read_file", "write_file", "set_n
 def sandbox_server(hosting: Hosting, **options: Any) -> Server:
     """A server of sandboxes; `options` are those of Server."""
     server = Server([type("Sandboxes", (Sandboxes,), {"hosting": hosting})], **options)
-    rows = [Route("POST", f"/{name}", getattr(SandboxEndpoints, name)) for name in NAMES]
+    rows = [
+        Route("POST", f"/{name}", getattr(SandboxEndpoints, name), has_raw_body=name == "write_file")
+        for name in NAMES
+    ]
     server.extend(partial(SandboxEndpoints, hosting), rows)
     return server

@@ -20,7 +20,7 @@ from ors.server.http.answers import Answer, refusal
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.mcp import MCP
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
-from ors.server.http.requests import RAW_BODIES, SMALL_BODY, Request, is_light, parsed
+from ors.server.http.requests import SMALL_BODY, Request, is_light, parsed
 from ors.server.http.routing import Owner, Route, Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
 from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
@@ -104,6 +104,7 @@ class App(Part):
         self._subscribe()
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._further: list[tuple[Any, Sequence[Route[Any]]]] = []
+        self._raw_bodies: set[str] = set()  # paths whose bodies are not JSON
         self._routes = self._all_routes()
         self._heavy_bodies = HeavyBodies(code.threads)
 
@@ -153,6 +154,7 @@ class App(Part):
     ) -> None:
         """Answers further paths, or paths of the standard in another way."""
         self._further.append((make(self, self._environments), rows))
+        self._raw_bodies.update(row.pattern for row in rows if row.has_raw_body)
         self._routes = self._all_routes()
 
     def guard(self, host: str, *, loopback: bool) -> None:
@@ -214,7 +216,7 @@ class App(Part):
                 if elsewhere is not None:
                     return elsewhere
             handler = self._routes.exact.get((request.method, request.path)) or self._routes.find(request)
-            if len(request.body) > SMALL_BODY and request.path not in RAW_BODIES:
+            if len(request.body) > SMALL_BODY and request.path not in self._raw_bodies:
                 if not is_light(request.body):
                     coming = self._heavy_bodies.answered(request, lambda: handler(request))
                     return Later(request, coming, self.tasks, self._failed)

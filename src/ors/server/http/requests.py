@@ -37,8 +37,6 @@ KEYLESS_BODY_BYTES = 64 * 1024
 """Longest body of a request without a key, on a server with keys: no handler reads it."""
 MCP_BODY_BYTES = 2**20
 """The same for MCP messages, where the key is in the path."""
-RAW_BODIES = frozenset({"/write_file"})
-"""Paths whose bodies are not JSON."""
 MAX_TARGET_BYTES = 16 * 1024
 """Path and query of a request together."""
 MAX_HEADER_BYTES = 64 * 1024

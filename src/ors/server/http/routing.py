@@ -56,6 +56,8 @@ class Route(NamedTuple, Generic[Owner]):
     needs_key: bool = True
     is_feed: bool = False
     """Whether the answer may never end."""
+    has_raw_body: bool = False
+    """Whether the body of a request is not JSON. Only for patterns without parameters."""
 
     @property
     def per_environment(self) -> bool:
