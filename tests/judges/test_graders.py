@@ -68,6 +68,10 @@ NUMBERS = [
     ("5 cm", 5),
     ("x = 5", 5),
     ("about 5-6 hours", 6),
+    ("1.5 x 10^3", 1500),
+    ("1.5×10³", 1500),
+    ("２½", 2.5),
+    ("<think>2 + 2</think><answer>\n4\n</answer>\n100 points", 4),
     (0.1 + 0.2, 0.3),
     (7, 7),
 ]
@@ -144,6 +148,22 @@ SAME = [
     (r"x^2 \frac{1}{2}", "x^2/2"),
     ("5%", "5%"),
     ("(1,2),(3,4)", "(3,4), (1,2)"),
+    (r"\frac {1} {2}", "½"),
+    (r"\frac\pi4", r"\frac{\pi}{4}"),
+    (r"\boxed 42", "The final answer is $42$. I hope it is correct."),  # MATH, Minerva
+    ("<answer>42</answer>", r"\fbox{42}"),
+    ("1\u202f234\u00a0567", "1234567"),
+    ("2½", "5/2"),
+    ("10⁻³", "1e-3"),
+    ("－７", "-7"),
+    (r"5\,\text{m}", "5 m"),
+    ("€20", "£20"),
+    (r"\pm 2", "-2, 2"),
+    ("x = 1 ± √5", r"1-\sqrt{5} \text{ or } 1+\sqrt{5}"),
+    ("x = 1 or x = 2", "1,2"),
+    ("1, 2, and 3", r"\{3, 2, 1\}"),
+    (r"(-\infty, 2) \cup (3, \infty)", "(3, oo) ∪ (-oo, 2)"),
+    (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
 ]
 DIFFERENT = [
     ("1/3", "0.33"),
@@ -172,6 +192,14 @@ DIFFERENT = [
     ("50%", "5000%"),
     ("5 or ten", "5"),
     (r"2\frac{x}{3}", "2 + x/3"),
+    (r"\pm 2", "2"),
+    ("2²", "22"),
+    ("2½", "21/2"),
+    (r"(1,2) \cup (3,4)", "(1,2)"),
+    ("1 and 2", "1"),
+    ("-oo", "oo"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}2\\1\end{pmatrix}"),
+    ("The answer is 5. It is 6.", "6"),
 ]
 
 
@@ -197,6 +225,13 @@ CHOICES = [
     *("Answer: B", "Answer: $B$", "**Answer:** B", "**Final Answer**: (B)", "Answer: B) Paris"),  # GPQA
     *(r"\boxed{B}", r"\boxed{\text{B}}", r"$\boxed{\textbf{(B) }}$", "Answer: Option B", "The answer is b."),
     *("It must be Paris.\n\nB", "The answer is A? No.\nAnswer: B"),
+    *(
+        "<answer>B</answer>",
+        "The correct option is B",
+        "`B`",
+        '"B"',
+        "The answer is B. The other option is A.",
+    ),
 ]
 NO_CHOICE = [
     *(
@@ -304,6 +339,7 @@ GRADERS: list[Callable[[str], bool]] = [
 HOSTILE = {
     "long": "x" * 10_000_000,
     "digits": "9" * 10_000_000,
+    "digits and no number": "9" * 10_000_000 + "^",
     "brackets": "(" * 10_000_000,
     "lists": "[" * 10_000_000,
     "braces": r"\boxed{" * 1_000_000,

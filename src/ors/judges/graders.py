@@ -20,12 +20,17 @@ _LONGEST = 100_000
 """Characters of an answer in which words, a pattern or JSON are found. In a longer one, nothing is."""
 _TAIL = 4000
 """Characters at the end of an answer in which a number, formula or choice is looked for."""
-_STATED = re.compile(r"(?i:answer)\**\s{0,3}(?:is|:|=)\s{0,3}:?|####")
+_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+(\w+))")
+_STATED = re.compile(
+    r"(?i:(?:answer|(?:correct|right|best) (?:option|choice))\**\s{0,3}(?:is|:|=)\s{0,3}:?|<answer>)|####"
+)
+_NEXT_SENTENCE = re.compile(r"\.\s+(?=[A-Z])")
 _NUMBER = re.compile(
-    r"(?<![\d./^])(?<!\d\*\*)(?:(?<![\w)])[-+−])?(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)?\.?\d+"
+    r"(?<![\d./^])(?<!\d\*\*)(?:(?<![\w)])[-+−])?"
+    r"(?:(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d++)(?:\.\d++)?|\.\d++)"
     r"(?:[eE][-+]?\d{1,3})?(?![\d/^]|\*\*\d)"
 )
-_MARKUP = re.compile(r"\\(?:textbf|text|mathrm)|[\\${}*]|(?i:option|choice) ")
+_MARKUP = re.compile(r"\\(?:textbf|text|mathrm)|[\\${}*`\"'“”‘’]|(?i:option|choice) ")
 _CHOICE = re.compile(r"([(\[]?)([A-Za-z])([)\].:]*)(?:\s+(.*)|$)")
 _SECOND = re.compile(r"(?i:or|and)\b|[/,&;]|[(\[][A-Z][)\]]|[A-Z][.)](?:\s|$)")
 _SIZES = {"Length": str, "Items": list, "Properties": dict}
@@ -83,7 +88,7 @@ def math_equal(answer: str, expected: str) -> bool:
     counts if both have one. Formulas are equal if they are so for three positive values of each letter;
     decimals and roots, if they agree to six digits. The answer is looked for as in `numeric`.
     """
-    return same(_final(answer)[0], _final(expected)[0])
+    return same(_formula(answer), _formula(expected))
 
 
 def multiple_choice(answer: str, expected: str) -> bool:
@@ -187,15 +192,23 @@ def _valid(validate: Callable[[str], Any], text: str) -> bool:
     return True
 
 
+def _formula(text: str) -> str:
+    found, stated = _final(text)
+    return _NEXT_SENTENCE.split(found)[0] if stated else found
+
+
 def _final(text: str) -> tuple[str, bool]:
     """What a text gives as its answer, and whether it says that this is the answer."""
     text = text[-_TAIL:].strip()
-    start, depth = text.rfind("\\boxed{"), 0
-    for end in range(start + 6, len(text)) if start >= 0 else ():
-        depth += (text[end] == "{") - (text[end] == "}")
-        if not depth:
-            return text[start + 7 : end].strip(), True
+    if boxes := list(_BOX.finditer(text)):
+        start, depth = boxes[-1].end(), 1
+        if boxes[-1][1]:
+            return boxes[-1][1], True
+        for end in range(start, len(text)):
+            depth += (text[end] == "{") - (text[end] == "}")
+            if not depth:
+                return text[start:end].strip(), True
     if stated := list(_STATED.finditer(text)):
-        rest = text[stated[-1].end() :].strip().partition("\n")[0]
+        rest = text[stated[-1].end() :].partition("</answer>")[0].strip().partition("\n")[0]
         return rest.strip("* ").rstrip("."), True
     return text, False

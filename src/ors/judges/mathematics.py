@@ -6,6 +6,7 @@ import operator as op
 import re
 from fractions import Fraction
 from hashlib import sha256
+from unicodedata import normalize
 
 Number = Fraction | complex
 _LONGEST = 500
@@ -17,18 +18,31 @@ _OPERATORS = {ast.Add: op.add, ast.Sub: op.sub, ast.Mult: op.mul, ast.Div: op.tr
 _WORDS = "|".join(_FUNCTIONS)
 _GROUP = r"\{([^{}]*)\}"
 _CHARACTERS = {**dict.fromkeys(map(ord, "×·⋅"), "*"), **dict.fromkeys(map(ord, "−–"), "-")}
-_CHARACTERS |= {ord("÷"): "/", ord("√"): "\\sqrt", ord("π"): "\\pi", ord("²"): "^2", ord("³"): "^3"}
+_CHARACTERS |= {ord("÷"): "/", ord("⁄"): "/", ord("√"): "\\sqrt", ord("π"): "\\pi"}
+_CHARACTERS |= {ord("∞"): "\\infty", ord("∪"): "\\cup", ord("±"): "\\pm"}
+# Before characters become their plain forms.
+_CHARACTER_SPELLINGS = [
+    (r"(?<=\d)[\u00a0\u2009\u202f](?=\d{3}(?!\d))", ""),  # thousands
+    (r"(?<=\d)(?=[¼-¾⅐-⅞])", " "),
+    (r"([⁰¹²³⁴-⁹⁺⁻]+)", r"^{\1}"),
+]
 _SPELLINGS = [
-    (r"\\[()\[\]!,;: ]|\\(?:left|right|displaystyle)(?![a-z])|\^\{?\\circ\}?|\\?\$|[°~]", ""),
-    (r"\\cdot|\\times", "*"),
+    (
+        r"(?<!\\)\\[()\[\]!,;: ]|\\(?:left|right|displaystyle)(?![a-z])|\^\{?\\circ\}?|\\?[$€£]|[°~]",
+        "",
+    ),
+    (r"\\cdot|\\times|(?<=\d) ?[xX] ?(?=10\^)", "*"),
+    (r",?\s*(?:\b(?:or|and)\b|\\text\{ *(?:or|and) *\}|\\cup(?![a-z]))", ","),
     (r"\*\*", "^"),
     (r"\\%| ?percent", "%"),
     (r"(?<![a-zA-Z\\])pi(?![a-zA-Z])", r"\\pi"),
+    (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty"),
     (r"\{,\}|(?<=\d),(?=\d{3}(?!\d))(?![^(\[]*[)\]])", ""),  # thousands, but not in (1,200)
     (r"(?<![\d.])0+(?=\d)", ""),
     (r"\\[dtc]frac", r"\\frac"),
-    (r"\\frac\s*(\d)", r"\\frac{\1}"),
-    (r"(\\frac\{\d\})\s*(\d)", r"\1{\2}"),
+    (r"(\\frac|\\sqrt|\})\s+(?=\{)", r"\1"),
+    (r"\\frac\s*(\d|[a-zA-Z]|\\pi)", r"\\frac{\1}"),
+    (r"(\\frac\{[^{}]*\})\s*(\d|[a-zA-Z]|\\pi)", r"\1{\2}"),
     (r"\\sqrt\s*(\d+)", r"\\sqrt{\1}"),
 ]
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox)" + _GROUP)
@@ -54,18 +68,18 @@ _TOKEN = re.compile(
 
 def same(first: str, second: str) -> bool:
     """Whether two answers are the same number, formula, tuple, interval or set."""
-    if max(len(first), len(second)) > _LONGEST:
-        return False
     (one, unit), (other, other_unit) = _plain(first), _plain(second)
+    if not one or (unit and other_unit and unit != other_unit):
+        return False
     try:
-        return bool(one) and (not unit or not other_unit or unit == other_unit) and _equal(one, other)
+        return _equal(one, other) or _joined(one + unit) == _joined(other + other_unit)
     except OverflowError:  # beyond all floats
         return False
 
 
 def real_values(text: str) -> list[float]:
     """The numbers that a text may stand for: two for a percentage, none for anything else."""
-    plain = _plain(text)[0] if len(text) <= _LONGEST else ""
+    plain = _plain(text)[0]
     try:
         values = [complex(value) for value in _values(plain) if _values(plain, point=1) == _values(plain)]
     except OverflowError:
@@ -74,8 +88,12 @@ def real_values(text: str) -> list[float]:
 
 
 def _plain(text: str) -> tuple[str, str]:
-    """The answer in one spelling, and its unit."""
-    text = text.translate(_CHARACTERS)
+    """The answer in one spelling, and its unit; nothing if it is too long."""
+    if len(text) > _LONGEST:
+        return "", ""
+    for pattern, spelling in _CHARACTER_SPELLINGS:
+        text = re.sub(pattern, spelling, text)
+    text = normalize("NFKC", text).translate(_CHARACTERS)
     for pattern, spelling in _SPELLINGS:
         text = re.sub(pattern, spelling, text)
     text, unit = text.strip().rstrip(".").strip(), ""
@@ -97,7 +115,7 @@ def _equal(one: str, other: str) -> bool:
         return False
     if len(parts) == 1:
         return all(_close(one, other, point) for point in range(_POINTS))
-    if kind not in ("", "{}"):
+    if kind:
         return all(map(_equal, parts, others))
     for part in parts:  # in any order
         if not (equals := [each for each in others if _equal(part, each)]):
@@ -112,11 +130,15 @@ def _joined(text: str) -> str:
 
 
 def _parts(text: str) -> tuple[str, list[str]]:
-    """The brackets around a tuple, interval or set, and its parts; a single value has none."""
+    """The brackets around a tuple or interval, and its parts. Sets and single values have none."""
     text = text.strip().replace("\\{", "{").replace("\\}", "}")
     enclosed = text[:1] in tuple("([{") and text[-1:] in tuple(")]}")
     parts = _split(text[1:-1]) if enclosed else []
-    return (text[0] + text[-1], parts) if len(parts) > 1 else ("", _split(text) or [text])
+    if len(parts) > 1:
+        return (text[0] + text[-1]).strip("{}"), parts
+    parts = _split(text) or [text]
+    signs = [("+", "-") if "\\pm" in part else ("",) for part in parts]
+    return "", [part.replace("\\pm", sign) for part, both in zip(parts, signs, strict=True) for sign in both]
 
 
 def _split(text: str) -> list[str]:
@@ -130,7 +152,7 @@ def _split(text: str) -> list[str]:
             parts.append("")
         else:
             parts[-1] += character
-    return parts
+    return [part.strip() for part in parts]
 
 
 def _close(one: str, other: str, point: int) -> bool:
