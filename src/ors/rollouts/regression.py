@@ -21,6 +21,8 @@ Kind = Literal["tools", "prompt", "result", "reward", "finished"]
 DIFFERS = "ResultsDiffer"
 """The error of an episode whose calls have other results now: the agent might have gone on in another way."""
 
+_UNKNOWN = Failed("infrastructure", "opening", "TaskUnknown", "The run does not have its task")
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -234,6 +236,8 @@ async def graded(record: EpisodeRecord, grader: Callable[[TaskRef], Awaitable[Gr
     """
     if isinstance(record.outcome, Failed):
         return record
+    if not is_replayable(record):
+        return _failed(record, _UNKNOWN)
     try:
         grade = await grader(record.task)
         given = await asyncio.to_thread(grade, Transcript(record.task, record.messages))
@@ -282,9 +286,7 @@ async def played_again(
     if isinstance(record.outcome, Failed):
         return record
     if not is_replayable(record):
-        return _failed(
-            record, Failed("infrastructure", "opening", "TaskUnknown", "The run does not have its task")
-        )
+        return _failed(record, _UNKNOWN)
     try:
         differences, results = await replay(environment, record, secrets)
     except ORSError as error:

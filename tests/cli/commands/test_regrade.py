@@ -2,13 +2,14 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ors.rollouts import Failed
-from ors.rollouts.records import Run, read_run
+from ors.rollouts import Failed, TaskRef
+from ors.rollouts.records import Run, RunWriter, read_run
 from tests.support.commands import run, running
 from tests.support.waiting import wait_until
 
@@ -158,6 +159,28 @@ def test_an_error_in_grade_is_a_failure_of_the_environment_and_never_a_score(rec
     assert "sesame-and-more" not in str(bytes_of(recorded / "second")) + done.out + done.err
 
 
+def test_the_new_run_has_the_range_that_the_new_grader_declares(recorded: Path) -> None:
+    body = """
+    reward_range = (0, 10)
+
+    def grade(self, transcript):
+        return 2 * self.task_spec["n"]
+"""
+    assert regrade(recorded, graded(body)).code == 0
+    assert {each.range for each in read_run(recorded / "second").entries} == {(0.0, 10.0)}
+
+
+def test_an_episode_whose_task_is_not_recorded_is_not_graded(recorded: Path) -> None:
+    info = read_run(recorded / "first").info
+    with RunWriter.create(recorded / "unknown", info) as writer:
+        for each in read_run(recorded / "first").episodes():
+            task = TaskRef("quiz") if each.task.index == 0 else each.task
+            writer.append(replace(each, task=task))
+    (recorded / "quiz.py").write_text(graded("    def grade(self, transcript): return 1.0"))
+    done = run("regrade", "unknown", "quiz.py", "--out", "second", "--json", cwd=recorded)
+    assert (done.json["graded"], {each["error"] for each in done.json["not_graded"]}) == (10, {"TaskUnknown"})
+
+
 def test_failed_episodes_stay_failed_and_a_tool_called_grade_is_no_grader(tmp_path: Path) -> None:
     code = BROKEN.replace('text="nothing")])', 'text=str(1 / self.task_spec["n"]))])')
     (tmp_path / "quiz.py").write_text(code)
@@ -179,19 +202,18 @@ def outcome(run: Run, index: int) -> object:
 def test_an_interrupted_regrade_leaves_no_run(recorded: Path, number: signal.Signals) -> None:
     body = """
     def grade(self, transcript):
-        import pathlib, time
-        if transcript.task.index == 1:
+        import pathlib, threading
+        if transcript.task.index == 1 and not pathlib.Path("quick").exists():
             pathlib.Path("waiting").touch()
-            while not pathlib.Path("quick").exists():
-                time.sleep(0.02)
+            threading.Event().wait()
         return 0.0
 """
     (recorded / "quiz.py").write_text(graded(body))
     with running("regrade", "first", "quiz.py", "--out", "second", cwd=recorded) as process:
         wait_until((recorded / "waiting").exists)
         process.process.send_signal(number)
-        (recorded / "quick").touch()
         process.process.wait(timeout=40)
+    (recorded / "quick").touch()
     assert not (recorded / "second").exists()
     assert [each["run"] for each in run("runs", "list", "--json", cwd=recorded).json] == ["first"]
     done = run("regrade", "first", "quiz.py", "--out", "second", cwd=recorded)

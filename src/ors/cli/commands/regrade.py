@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import asdict, replace
@@ -30,6 +30,7 @@ from ors.rollouts.episodes.rules import ReductionName
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, read_run
 from ors.rollouts.records.statistics import counted, mean_of
 from ors.rollouts.regression import Grader, graded, has_grade, played_again
+from ors.server.episodes.threads import Executor, Threads
 
 MOST_LISTED = 10
 
@@ -83,12 +84,18 @@ def _regraded(graders: "_Graders", out: Path) -> tuple[dict[str, Any], dict[str,
             async def work(record: EpisodeRecord, found: Found) -> None:
                 writer.append(await graders.regrade(record, found))
 
-            asyncio.run(stopped_by_signals(source.each(url, source.records(), work)))
+            asyncio.run(stopped_by_signals(_graded_in_threads(source.each(url, source.records(), work))))
             told = _changes(source.run, read_run(folder))
             kept = {name: value for name, value in told.items() if not isinstance(value, list)}
             regraded = {**info.config["regraded"], **kept}
             writer.describe(replace(info, config={**info.config, "regraded": regraded}))
     return regraded, told
+
+
+async def _graded_in_threads(work: Coroutine[Any, Any, None]) -> None:
+    """Awaits `work`. A `grade` that hangs keeps neither other episodes waiting nor the process alive."""
+    asyncio.get_running_loop().set_default_executor(Executor(Threads()))
+    await work
 
 
 @contextmanager
@@ -113,12 +120,13 @@ class _Graders:
         self._code: dict[str, Identity] = {}
         """The code that gives the rewards, as far as it is known."""
         self._tasks: dict[TaskKey, Any] = {}
+        self._rewards = dict(source.run.info.rewards)
         if as_url(source.targets[0]) is None:
             known = {cls.name().lower(): cls for cls in environments(source.targets, *source.variant)}
             for name in names:
                 cls = known[known_name(list(known), source.env or name)]
                 self.classes[name] = cls if has_grade(cls) else None
-                self._code[name] = cls._identity()
+                self._code[name], self._rewards[name] = cls._identity(), cls._rewards
 
     async def regrade(self, record: EpisodeRecord, found: Found) -> EpisodeRecord:
         name, secrets = record.task.environment, self.source.secrets
@@ -152,7 +160,7 @@ class _Graders:
         """Describes the new run. It has no model, so that `ors eval --resume` does not play into it."""
         old, targets = self.source.run.info, self.source.targets
         here = None if as_url(targets[0]) else roots(targets)[0]
-        info = replace(RunInfo.gathered({}, target=here), kind=old.kind, rewards=old.rewards)
+        info = replace(RunInfo.gathered({}, target=here), kind=old.kind, rewards=self._rewards)
         code = {name: asdict(each) for name, each in self._code.items()}
         grader = {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)}
         how = {name: "replay" if cls is None else "grade" for name, cls in self.classes.items()}
