@@ -247,6 +247,18 @@ def test_a_planted_fault_is_found(kind: str, planted: Maker) -> None:
         assert kind in found(mixed(seed, planted)), seed
 
 
+def test_a_few_shortcuts_are_found_beside_honest_wins_that_come_early() -> None:
+    for seed in SEEDS:
+        draw = random.Random(seed)
+        records = []
+        for place in range(160):
+            calls = max(1, int(draw.lognormvariate(2.4, 0.3)))
+            records.append(played(place % 40, place // 40, float(draw.random() < 0.5), work(draw, calls)))
+        for place in draw.sample(range(160), 12):
+            records[place] = shortcut(draw, place % 40, place // 40)
+        assert found(records).keys() == {"short"}, seed
+
+
 @pytest.mark.parametrize(("kind", "planted", "count"), [("short", shortcut, 5), ("repeated", jailbreak, 12)])
 @pytest.mark.parametrize("tasks", [40, 100])
 def test_a_few_planted_episodes_are_found(kind: str, planted: Maker, count: int, tasks: int) -> None:

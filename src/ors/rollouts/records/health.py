@@ -271,28 +271,39 @@ def _without_calls(scored: Sequence[Entry]) -> Found:
 
 
 def _short(scored: Sequence[Entry]) -> Found:
-    """Wins in the first quarter of the usual calls, if a call there wins more often than in the second.
+    """Wins in the first quarter of the usual calls, if a call there wins more often than later in the half.
 
-    Luck wins as often in both, and work in neither. Usual is the upper quartile: many may be short.
+    Luck wins as often in both, and work in neither. Usual is the upper quartile: many may be short. Where the
+    early wins end is tried at 1, 2, 4, … calls.
     """
-    wins, early = _wins(scored), list[Entry]()
+    wins, usual = _wins(scored), list[tuple[Entry, float]]()
     every = sorted(each.actions.calls for each in scored)
-    tries = later = later_tries = 0
     for group in _grouped(scored, lambda each: each.task):
         own = sorted(each.actions.calls for each in group)
-        usual = percentile(own if len(own) > 2 else every, 0.75)
-        first, half = int(usual // 4), int(usual // 2)
-        for entry in group if first else ():
-            calls, won = entry.actions.calls, entry.id in wins
-            tries, later_tries = tries + min(calls, first), later_tries + max(0, min(calls, half) - first)
-            later += won and first < calls <= half
-            early += [entry] if won and 0 < calls <= first else []
-    rate = (later + 1) / (later_tries + 1)
-    if len(early) > 2 and at_least(len(early), tries, rate) < ALPHA:
-        most = counted(max(each.actions.calls for each in early), "call")
-        usual = percentile(every, 0.75)
-        text = f"{_share(early, scored)} earned the highest reward in at most {most} (usual: {usual:g})"
-        yield _finding("short", text, "Read them: they may have found a way around the task", early)
+        usual += [(each, percentile(own if len(own) > 2 else every, 0.75)) for each in group]
+    cuts = [2**power for power in range(max([0, *(int(calls // 4) for _, calls in usual)]).bit_length())]
+    for cut in cuts:
+        early, chance = _early(usual, wins, cut)
+        if len(early) > 2 and chance * len(cuts) < ALPHA:
+            most = counted(max(each.actions.calls for each in early), "call")
+            what = f"{_share(early, scored)} earned the highest reward in at most {most}"
+            text = f"{what} (usual: {percentile(every, 0.75):g})"
+            advice = "Read them: they may have found a way around the task"
+            yield _finding("short", text, advice, early)
+            return
+
+
+def _early(usual: Sequence[tuple[Entry, float]], wins: set[str], cut: int) -> tuple[list[Entry], float]:
+    """Who won in so many calls, within a quarter of the usual ones; and how likely that is by luck."""
+    early = list[Entry]()
+    tries = later = later_tries = 0
+    for entry, calls in usual:
+        first, half, made = min(cut, int(calls // 4)), int(calls // 2), entry.actions.calls
+        if first:
+            tries, later_tries = tries + min(made, first), later_tries + max(0, min(made, half) - first)
+            later += entry.id in wins and first < made <= half
+            early += [entry] if entry.id in wins and 0 < made <= first else []
+    return early, at_least(len(early), len(early) + later, tries / max(1, tries + later_tries))
 
 
 _ONE_ANSWER = "Read some: the grader may accept one answer for everything"
