@@ -74,7 +74,7 @@ def test_the_calls_are_played_again_with_the_fixed_grader(recorded: Path) -> Non
     done = regrade(recorded, QUIZ)
     assert done.code == 0, done.err
     assert "12 of 12 episodes graded (quiz by replay)" in done.out
-    assert "6 changed; mean reward 0.5 before, 1 now" in done.out
+    assert "6 changed; mean reward of these episodes: 0.5 before, 1 now" in done.out
     assert set(rewards(recorded / "second").values()) == {1.0}
     assert bytes_of(recorded / "first") == before
     compared = run("runs", "compare", "first", "second", "--json", cwd=recorded).json
