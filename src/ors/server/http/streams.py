@@ -104,20 +104,14 @@ class CallStream(Stream):
         """Sends the task id: the call takes long."""
         if self._sink is not None:
             self._opened = True
-            self._sink.head(200, STREAM, self._first())
+            self._sink.head(200, STREAM, task_id_event(self._call.id))
             self._timers.pings.add(self)
 
     def ping(self) -> None:
         if self._sink is not None:
             if not self._paused:
-                self._sink.part(self._sign())
+                self._sink.part(PING_COMMENT)
             self._timers.pings.add(self)
-
-    def _first(self) -> bytes:
-        return task_id_event(self._call.id)
-
-    def _sign(self) -> bytes:
-        return PING_COMMENT
 
     def _done(self) -> None:
         call, sink = self._call, self._sink
@@ -190,12 +184,22 @@ class IntervalTimer(Generic[Waiting]):
             self._wake(waiting)
 
 
+class TimedStream(Hashable, Protocol):
+    """An answer to a call, which may take long."""
+
+    def open(self) -> None:
+        """Begins: the call takes long."""
+
+    def ping(self) -> None:
+        """Shows that the call still runs."""
+
+
 class CallTimers:
     """Timers that open the streams of calls, and ping."""
 
     def __init__(self, ping_seconds: float, at_once_seconds: float = AT_ONCE_SECONDS) -> None:
-        self.opening: IntervalTimer[CallStream] = IntervalTimer(at_once_seconds, lambda each: each.open())
-        self.pings: IntervalTimer[CallStream] = IntervalTimer(ping_seconds, lambda each: each.ping())
+        self.opening: IntervalTimer[TimedStream] = IntervalTimer(at_once_seconds, lambda each: each.open())
+        self.pings: IntervalTimer[TimedStream] = IntervalTimer(ping_seconds, lambda each: each.ping())
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.opening.loop = self.pings.loop = loop
