@@ -116,7 +116,8 @@ def test_a_run_keeps_its_parameters_and_is_replayed_and_graded_with_them(tmp_pat
 @pytest.mark.long
 def test_recorded_sessions_of_a_variant_are_replayed_with_its_parameters(tmp_path: Path) -> None:
     words = (SUMS, "--as", f"hard:{SUMS}", "--set", "hard.difficulty=9", "--record", str(tmp_path / "run"))
-    with running("serve", *words, "--port", "0") as server:
+    looks_secret = ("--set", f"hard.label={'0123456789abcdef' * 2}")
+    with running("serve", *words, *looks_secret, "--port", "0") as server:
         with ORS(server.url()) as client, client.environment("hard").session(split="train", index=8) as one:
             one.get_prompt()
             assert one.call_tool("submit", {"answer": 17}).reward == 1.0

@@ -58,33 +58,26 @@ def test_the_git_state_of_the_target_is_kept(tmp_path: Path) -> None:
         {"password": 1234},
         {"headers": {"Authorization": "short"}},
         {"hf_token": "short"},
-        ["ors", "eval", "--api-key", "short"],
-        ["ors", "eval", "--api-key=short"],
-        "OPENAI_API_KEY=short",
-        {"model": "sk-proj-abcdefgh"},
         {"base_url": "https://user:short@host/v1"},
-        {"note": "Bearer short"},
-        ["AKIAIOSFODNN7EXAMPLE"],
-        ["0123456789abcdef0123456789abcdef"],
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+        ["https://short@host/v1"],
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(value: Any) -> None:
+def test_what_is_named_like_a_secret_is_hidden(value: Any) -> None:
     text = json.dumps(redacted(value))
     assert HIDDEN in text
-    for secret in ("short", "1234", "sk-proj", "AKIA", "0123456789", "eyJ"):
-        assert secret not in text
+    assert "short" not in text
+    assert "1234" not in text
 
 
 @pytest.mark.parametrize(
     "value",
     [
         {"model": "openai:gpt-5-mini-2026-01-01", "tokens": 4096, "max_tokens": 10, "seed": 0, "key": None},
-        ["ors", "eval", "adder", "--tasks", "0:100", "--limit", "50", "--json"],
+        {"settings": ["answer_key=B", "data_hash=0123456789abcdef0123456789abcdef"]},
         {"base_url": "http://127.0.0.1:8000/v1", "target": "examples/math_qa.py:MathQA", "api_key": ""},
         {"model": "anthropic:claude-sonnet-4-20250514", "nested": {"list": [1, 2.5, True, None]}},
         "accounts/fireworks/models/qwen3-235b-a22b-instruct-2507",
     ],
 )
-def test_what_does_not_look_like_a_secret_stays(value: Any) -> None:
+def test_what_is_not_named_like_a_secret_stays(value: Any) -> None:
     assert redacted(value) == value

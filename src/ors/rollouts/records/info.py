@@ -27,22 +27,8 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 """Names of settings that hold secrets. "tokens" is a limit."""
-_VALUES = re.compile(
-    r"""
-    \b(?:sk|pk|rk|gsk|xai|hf|glpat|gh[opsu]|github_pat|xox[abprs]|pplx|r8|nvapi|tgp|fw|csk)[-_][\w-]{8,}
-    | \b(?:AKIA|ASIA|AIza|ya29\.)[\w-]{12,}                 # AWS, Google
-    | \beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?                   # JSON web tokens
-    | (?<=Bearer\s)\S+ | (?<=Basic\s)\S+
-    | (?<=://)[^/\s@]+(?=@)                                 # the login of a URL
-    | -----BEGIN[^-]*PRIVATE\ KEY-----[\s\S]*
-    | \b(?=[A-Za-z0-9]*\d)(?=[A-Za-z0-9]*[A-Za-z])[A-Za-z0-9]{28,}\b
-    """,
-    re.VERBOSE,
-)
-_ASSIGNED = re.compile(
-    r"([\w-]*(?:key|secret|token(?!s)|passwd|password|credential)[\w-]*\s*[=:]\s*)(\S+)", re.IGNORECASE
-)
-"""A secret in the middle of a text, such as `--api-key=…` and `OPENAI_API_KEY=…`."""
+_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+"""The login in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +43,7 @@ class GitState:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """Description of a run. Has no secrets if it was made by `gathered`."""
+    """Description of a run."""
 
     kind: Literal["rollouts", "sessions"] = "rollouts"
     """Who decided what is played: the driver, or the clients of a server that records its sessions."""
@@ -83,7 +69,7 @@ class RunInfo:
         kind: Literal["rollouts", "sessions"] = "rollouts",
         target: Path | None = None,
     ) -> Self:
-        """Describes a run that begins now. Values of `config` that look like secrets are hidden.
+        """Describes a run that begins now. Values of `config` that are named like secrets are hidden.
 
         `target` is the file or folder of the environment, whose git state is kept.
         """
@@ -149,19 +135,11 @@ def git_state(path: Path) -> GitState | None:
 
 
 def redacted(value: Any, name: str = "") -> Any:
-    """A copy of a JSON value in which everything that looks like a secret is hidden."""
+    """A copy of a JSON value without what is named like a secret, and without the logins of URLs."""
     if value not in (None, "", False, True) and _NAMES.search(name):
         return HIDDEN
     if isinstance(value, Mapping):
         return {key: redacted(each, str(key)) for key, each in value.items()}
-    if isinstance(value, str):
-        return _VALUES.sub(HIDDEN, _ASSIGNED.sub(rf"\g<1>{HIDDEN}", value))
     if isinstance(value, list | tuple):
-        return _redacted_words(value)
-    return value
-
-
-def _redacted_words(words: list[Any] | tuple[Any, ...]) -> list[Any]:
-    """Hides `--api-key X` in a command line as well: the name is the word before the value."""
-    names = ["", *(word if isinstance(word, str) and word.startswith("-") else "" for word in words)]
-    return [redacted(word, name.lstrip("-")) for word, name in zip(words, names, strict=False)]
+        return [redacted(each) for each in value]
+    return _LOGIN.sub(HIDDEN, value) if isinstance(value, str) else value
