@@ -81,7 +81,7 @@ class Repair(SandboxEnvironment):
 
     @classmethod
     def solve(cls, task_spec: JSONObject) -> list[tuple[str, JSONObject]]:
-        """The calls of a perfect episode, used only by `ors test`."""
+        """The calls of a perfect episode, for `ors test` and the agent `gold`."""
         repaired = REPAIRED[str(task_spec["program"])]
         return [("create", {"path": "program.py", "text": repaired}), ("submit", {})]
 

@@ -141,7 +141,7 @@ def test_a_run_remembers_version_and_hash_and_so_do_its_episodes_and_exports(
     short = told["hash"][:12]
     assert done.err == (
         "Warning: the environment differs: "
-        f"one is 1.2 ({short}) in the first run, and 1.3 ({short}) in the second\n"
+        f"one: 1.2 ({short}) in the first run, 1.3 ({short}) in the second\n"
     )
     assert done.json["before"] == 1.0
 

@@ -135,7 +135,7 @@ class Environment(ABC):
         return None
 
     def teardown(self) -> Awaitable[None] | None:
-        """Cleans up; called once when the episode ends, also when setup failed."""
+        """Cleans up; called once when the episode ends, even if setup failed."""
         return None
 
     def fork(self) -> Any:  # so that an override may be `def` or `async def`

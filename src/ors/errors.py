@@ -1,7 +1,7 @@
 """Every error of this package, in one tree.
 
     ORSError
-    ├── ToolError               a tool refuses the call: the agent sees the text, the episode goes on
+    ├── ToolError               a tool refuses the call: the agent sees the text, the episode continues
     ├── InvalidEnvironment      an environment class is not valid; raised when the server is built
     ├── StartupFailed           the `startup` of an environment raised: the server does not start
     ├── ToolCallError           the call was refused (`ok: false`): tell the model, it can recover
@@ -120,7 +120,7 @@ class ToolCallError(ORSError):
 
 
 class ToolFailed(ORSError):
-    """The tool raised, was stopped, or its result cannot be sent. Mask the step; the session may go on."""
+    """The tool raised, was stopped, or its result cannot be sent. Mask the step; the session may continue."""
 
     who = "environment"
 

@@ -119,7 +119,7 @@ def test_learning_is_shown_by_environment_and_ended_episodes_stay(page: Page) ->
 def test_a_watched_session_shows_its_prompt(page: Page, stage: str) -> None:
     with ORS(stage) as client, client.environment("stage").session(split="train", index=7) as session:
         page.open(stage, f"session/{session.sid}")
-        page.find(".prompt", "No prompt is kept")
+        page.find(".prompt", "No prompt to show")
         session.get_prompt()
         page.find(".prompt", HOSTILE)
         page.driver.refresh()

@@ -422,7 +422,7 @@ def test_a_refusal_earlier_attempts_and_unreadable_arguments_are_shown(page: Pag
         page.visit(command.line(r"on (http://\S+)")[1])
         page.go("runs/refused")
         page.click(".grid a", "test/0")
-        page.find(".ending", "Refused. The model refused to go on")
+        page.find(".ending", "Refused. The model refused to continue")
         page.find(".ending.failed", "A call whose result is unknown may have run.")
         page.find('.step[data-step="1"]', "a ho")
 
@@ -467,7 +467,7 @@ def test_a_long_conversation_comes_in_parts(page: Page, tmp_path: Path) -> None:
         page.find('.step[data-step="1"]')
         assert page.all('.step[data-step="250"]') == []
         page.find(".side .hint", "Times of the first 401 messages.")
-        page.click("button", "Show more: 100 of 501 messages are left")
+        page.click("button", "Show more: 100 of 501 messages remain")
         page.until(lambda: page.all('.step[data-step="250"]'), "the last call is missing")
         page.find(".ending", "Scored.")
         assert len(page.all(".step")) == 250

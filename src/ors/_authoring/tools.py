@@ -128,7 +128,7 @@ class LiveTools:
         self.env = env
 
     async def open(self) -> None:
-        """Connects, and sets `specs`. `close` follows, also after a failure."""
+        """Connects, and sets `specs`. `close` follows, even after a failure."""
 
     async def run(self, name: str, given: Mapping[str, Any]) -> ToolOutput:
         """Runs one of `specs`. Raises ToolsLost if no further call can run."""
@@ -138,7 +138,7 @@ class LiveTools:
         """Ends what was opened. Never raises."""
 
     async def fork(self, env: Any) -> Self:
-        """The same tools for `env`, a copy, opened anew."""
+        """The same tools for `env`, a copy, opened again."""
         made = type(self)(env)
         env.__dict__["_toolset_instances"][type(self)] = made  # now: it may fail, or be ended
         made.forked = True

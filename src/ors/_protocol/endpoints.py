@@ -48,7 +48,7 @@ OWN_PREFIX = "-"
 """Paths that are not of the standard begin with `/-/`, which cannot be an environment name."""
 
 FORK = Endpoint(f"{OWN_PREFIX}/fork", "POST", needs_session=True)
-"""Not of the standard: new sessions that go on from where one stands."""
+"""Not of the standard: new sessions that continue from the state of one."""
 
 MCP = Endpoint(f"{OWN_PREFIX}/mcp", "POST", needs_session=True)
 """Not of the standard: a path at which MCP clients play a session, without its id."""
@@ -56,7 +56,7 @@ SCORE = Endpoint(f"{OWN_PREFIX}/mcp", "GET", needs_session=True)
 """Not of the standard: what the calls of a session have earned so far, for its owner."""
 
 DESCRIPTION = Endpoint(f"{OWN_PREFIX}/environments", "GET")
-"""Not of the standard: what an environment says about itself, below the name of the environment."""
+"""Not of the standard: the description of an environment, below its name."""
 
 RESERVED_NAMES = frozenset({endpoint.name for endpoint in ENDPOINTS} | {OWN_PREFIX, ""})
 """First path segments with a meaning of their own: no environment may have such a name."""

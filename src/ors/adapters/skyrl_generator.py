@@ -45,7 +45,7 @@ class ORSGymGenerator(SkyRLGymGenerator):
         return made
 
     async def agent_loop(self, prompt: Any, env_class: str, env_extras: Any, *rest: Any, **named: Any) -> Any:
-        """Plays one episode; anew, if the infrastructure failed in the middle of it."""
+        """Plays one episode; restarts if the infrastructure failed in the middle of it."""
         envs, output = env_extras["ors_envs"], None
         try:
             output = await super().agent_loop(prompt, env_class, env_extras, *rest, **named)

@@ -38,7 +38,7 @@ class TrainingFailed(BaseException):
 class ORSMessageEnv(MessageEnv):
     """One episode. Raises `NoReward` when it ends and is left out, `TrainingFailed` when most do.
 
-    Close it in the end, also after the trainer has cut it off.
+    Close it at the end, even if the trainer has cut it off.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class TrainingArguments(PlayArguments, total=False):
     """
 
     retries: int
-    """How often an episode begins anew after a failure of the infrastructure: 2 by default."""
+    """How often an episode restarts after an infrastructure failure: 2 by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def reward_of(record: EpisodeRecord) -> float:
 
 
 def told(outcome: Outcome) -> str:
-    """What became of an episode: who failed, at which stage, and with what text."""
+    """How an episode ended: who failed, at which stage, and with which message."""
     match outcome:
         case Scored() | Unscored() | Refused():
             return f"is {outcome.type}"

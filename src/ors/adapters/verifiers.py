@@ -61,7 +61,7 @@ class ORSState(vf.State):
     result: Outcome | None = None
 
     def note(self, record: EpisodeRecord) -> None:
-        """Keeps what became of the episode."""
+        """Keeps how the episode ended."""
         self.result, self.reward, self.rewards = record.outcome, record.reward, list(record.rewards)
         self.components = [dict(record.components)]
 
@@ -71,7 +71,7 @@ class ORSTask(vf.Task[ORSData, ORSState]):
 
     @vf.reward(weight=1.0)
     async def environment_reward(self, trace: vf.Trace) -> float:
-        """The reward of the episode. What became of it is in `trace.info` and the metrics.
+        """The reward of the episode. How it ended is in `trace.info` and the metrics.
 
         Raises:
             NoReward: it has none. The trace then has an error, and is left out.
@@ -153,7 +153,7 @@ class ORSHarness(vf.Harness[vf.HarnessConfig]):
         data: ORSData,
         **more: Any,
     ) -> ProgramResult:
-        """Plays one episode; begins anew if the infrastructure fails before the model is asked."""
+        """Plays one episode; restarts if the infrastructure fails before the model is asked."""
         env = shared_client(data.base_url).environment(data.environment)
         training = Training.of(data.arguments)  # type: ignore[arg-type]
         arguments: PlayArguments = {**training.arguments, "system": data.system_prompt}

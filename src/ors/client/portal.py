@@ -164,7 +164,7 @@ class Ending:
         self._lock.release()
 
     def wait(self, seconds: float = math.inf) -> None:
-        """Waits for the end, for so many seconds at most."""
+        """Waits for the end, for at most so many seconds."""
         while not self._come and seconds > 0 and not self._lock.acquire(timeout=_SIGNAL_SECONDS):
             seconds -= _SIGNAL_SECONDS
 

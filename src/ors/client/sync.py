@@ -135,7 +135,7 @@ class Session(_HasTools, Bound):
         return self.portal.run(lambda: self.wrapped.rejoin(task_id))
 
     def fork(self, n: int) -> "list[Session]":
-        """New sessions that go on from where this one stands: see `AsyncSession.fork`."""
+        """New sessions that continue from the state of this one: see `AsyncSession.fork`."""
         made: list[AsyncSession] = []
 
         async def forked() -> None:
@@ -197,7 +197,7 @@ class Environment(_HasTools, Bound):
         return self.portal.run(self.wrapped.reward_spec)
 
     def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
-        """What the environment says about itself: see `AsyncEnvironment.description`."""
+        """The description of the environment: see `AsyncEnvironment.description`."""
         return self.portal.run(lambda: self.wrapped.description(counts=counts))
 
     def session(

@@ -89,7 +89,7 @@ class AgentMessage:
     reasoning: str | None = None
     """The model's reasoning as text, if the provider shows it."""
     stop: StopReason = "stop"
-    """Why it stopped: cut off ("length"), to go on when asked again ("pause"), without a word ("empty")."""
+    """Why it stopped: cut off ("length"), to continue when asked again ("pause"), or empty ("empty")."""
     usage: Usage = NO_USAGE
     seconds: Seconds = 0.0
     native: Any = None

@@ -32,7 +32,7 @@ FIXES = {
     "forged-grade": "Run the agent's program in its own process and grade its output: box.grade_cases().",
     "teardown": "Make it work no matter how the episode ended.",
     "memory": "Release the memory of an episode: look for lists and caches in the class or module.",
-    "holds-loop": "Make it a plain def, which runs in a thread, or await what takes long.",
+    "holds-loop": "Make it a plain def, which runs in a thread, or await the slow part.",
 }
 """What an author should do about each finding, unless the finding says something else."""
 WARNINGS = {"overlap", "exposed", "description", "refuses", "holds-loop"}

@@ -78,7 +78,7 @@ class SeenSession:
         """Memory that it takes, roughly; a fork also counts what it shares with the first session."""
 
     def fork(self, sid: str) -> "SeenSession":
-        """A session that goes on from here. Its record begins with what this one has shown so far."""
+        """A session that continues from here. Its record begins with what this one has shown so far."""
         made = SeenSession(self.start._replace(sid=sid, task=None))
         made.task, made.bytes = self.task, self.bytes
         made.at, made._began = self.at, self._began

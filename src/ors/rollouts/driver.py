@@ -134,7 +134,7 @@ class Rollouts(AsyncIterator[EpisodeRecord]):
 
     @property
     def concurrency(self) -> int:
-        """Maximum concurrent episodes. Set it on the event loop; with fewer, those that run go on."""
+        """Maximum concurrent episodes. Set it on the event loop; lowering it stops no running episode."""
         return self._crew.concurrency
 
     @concurrency.setter

@@ -1,4 +1,4 @@
-"""Recorded episodes without their agent: their calls run again, and their rewards computed anew."""
+"""Recorded episodes without their agent: their calls run again, and their rewards recomputed."""
 
 import asyncio
 import inspect

@@ -70,21 +70,21 @@ class SandboxSpec:
     """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it.
     `Allow("host:port", ...)`: the places of a list, by a proxy on its loopback."""
     memory: int = 512 * MB
-    """Most memory of all processes together; files in the sandbox are in memory too, and count."""
+    """Maximum memory of all processes together, including files in the sandbox, which are in memory."""
     cpus: float | None = None
-    """Most CPUs at a time, where this process may make control groups. By default: all."""
+    """Maximum CPUs, where this process may create control groups. By default: all."""
     processes: int = 64
-    """Most processes and threads."""
+    """Maximum number of processes and threads."""
     disk: int = 0
     """Size of /work. By default half of the memory, at most 256 MB. A writable root has `disk + 2 * tmp`."""
     tmp: int = 0
     """Size of each of /tmp, /home/agent and /dev/shm. By default an eighth of the memory, at most 64 MB."""
     inodes: int = 100_000
-    """Most files and folders in all writable places together."""
+    """Maximum number of files and folders in all writable places together."""
     open_files: int = 1024
-    """Most open files of a process."""
+    """Maximum open files per process."""
     cpu_seconds: int = 3600
-    """Longest CPU time of a process."""
+    """Maximum CPU time of a process."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "disk", self.disk or min(256 * MB, self.memory // 2))

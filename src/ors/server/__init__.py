@@ -49,16 +49,16 @@ environments, and the arguments of the constructor and of `run`."""
 class Server:
     """Serves environments over HTTP. The first one is the default.
 
-    `return_errors` says what clients see of an exception: "none", its message ("exception"), also the
-    author's last line ("line", only for programs of this machine), or the whole traceback ("stacktrace").
-    `api_keys` are what clients must send one of: "SECRET", "NAME=SECRET", or ApiKey. `cors_origins` are the
-    web pages that may call the server from a browser. `observers` are told what happens. `inspector` says
-    whether a page to look at the server from a browser is offered at `/-/`; by default it is when `run`
-    listens where only this machine can reach it. `slot` (0 to 65535) tells this server from others behind one
-    address: the ids that it gives to sessions carry it.
+    `return_errors` says what clients see of an exception: nothing ("none"), its message ("exception"), the
+    author's last line too ("line", only for programs on this machine), or the whole traceback ("stacktrace").
+    `api_keys`: clients must send one of them; each is "SECRET", "NAME=SECRET" or an ApiKey. `cors_origins`
+    are web pages that may call the server from a browser. `observers` are notified of what happens.
+    `inspector` says whether to serve the inspector at `/-/`; by default, `run` does if only this machine can
+    reach the server. `slot` (0 to 65535) distinguishes this server from others behind one address: it is part
+    of the ids of its sessions.
 
     Raises:
-        InvalidEnvironment: an environment is written wrongly; the text says where.
+        InvalidEnvironment: an environment is invalid; the message says where.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Server:
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
     ) -> None:
-        """Serves until it is told to stop (Ctrl-C, SIGTERM), then ends every session.
+        """Serves until Ctrl-C or SIGTERM, then ends every session.
 
         Raises:
             ValueError: the host is open to the network, without API keys, and `insecure` does not say that

@@ -288,7 +288,7 @@ def test_a_reward_outside_the_declared_range_is_found() -> None:
     assert found(records) == {}
     outside = found(records, declared=(0, 1))["outside_range"]
     assert outside.episodes == ("0099-0000",)
-    assert "outside of 0 to 1, such as 1.5" in outside.text
+    assert "outside 0 to 1, such as 1.5" in outside.text
 
 
 def test_a_run_in_which_all_rewards_are_equal_gives_no_gradient() -> None:

@@ -33,7 +33,7 @@ ON_RESUME = frozenset((
     "resume", "retry", "allow_changed", "api_key", "base_url", "secret", "concurrency", "retries",
     "fail_under", "max_failed", "max_total_tokens", "max_total_cost", "max_total_seconds", "as_json",
 ))  # fmt: skip
-"""Options that `--resume` takes anew. All others are those of the run."""
+"""Options that can be given with `--resume`. All others are those of the run."""
 
 
 @click.command(

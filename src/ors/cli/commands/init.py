@@ -62,7 +62,7 @@ class Names:
 )
 @as_json
 def init(name: Path, template: str, as_json: bool) -> None:
-    """Create a package with a new environment, its tests, a Dockerfile, a workflow for CI and a README.
+    """Create a package with a new environment, its tests, a Dockerfile, a CI workflow and a README.
 
     The folder NAME must be new or empty. The last part of NAME becomes the name of the package.
     """
@@ -81,9 +81,7 @@ def init(name: Path, template: str, as_json: bool) -> None:
     click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
     click.echo(f"Test it:   cd {name} && pip install --find-links {WHEELS} -e '.[dev]' && pytest")
     if origin := local_origin():
-        click.echo(
-            f"Your ors-kit is from {origin}. To install the package elsewhere too, put a wheel of it there:"
-        )
+        click.echo(f"ors-kit is installed from {origin}. To install {name} elsewhere, add a wheel of it:")
         click.echo(f"           pip wheel --no-deps --wheel-dir {name / WHEELS} {origin}")
 
 
@@ -153,8 +151,8 @@ UNKNOWN = "?"
 def card(where: str, env: str | None, readme: Path, check: bool, api_key: str | None) -> None:
     """Write the card of an environment into its README.
 
-    The card is what the environment says about itself: its docstring, tasks, tools, rewards, parameters and
-    needs. It stands between two comments; the rest of the file stays as it is.
+    The card describes the environment: its docstring, tasks, tools, rewards, parameters and
+    needs. It stands between two comments; the rest of the file is not changed.
     """
     with connected(where, api_key) as client:
         source = chosen(client, env)

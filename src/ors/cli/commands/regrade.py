@@ -1,4 +1,4 @@
-"""`ors regrade`: computes the rewards of a recorded run anew, without the agent."""
+"""`ors regrade`: recomputes the rewards of a recorded run, without the agent."""
 
 import asyncio
 import inspect
@@ -51,7 +51,7 @@ def regrade(run: Path, where: str | None, out: Path, as_json: bool, **how: Any) 
     """Recompute the rewards of a recorded run, without the agent.
 
     A TARGET whose environment has a method grade(self, transcript) grades the recorded conversations.
-    Otherwise the recorded calls are played again; an episode with other results than it had gets no reward.
+    Otherwise the recorded calls are played again; an episode whose results have changed gets no reward.
     Failed episodes stay failed. RUN is not changed. Without URL|TARGET, the one that the run was recorded
     with is used. `ors runs compare` shows what has changed, task by task.
     """

@@ -45,7 +45,7 @@ def _opened(path: Path) -> Run:
 @click.argument("folder", type=EXISTING_FOLDER, default=".", metavar="[FOLDER]")
 @as_json
 def list_runs(folder: Path, as_json: bool) -> None:
-    """List the runs below FOLDER, the newest first. FOLDER is the current one by default."""
+    """List the runs below FOLDER, newest first. FOLDER is the current one by default."""
     found = []
     for path in records.find_runs(folder):
         try:
@@ -115,8 +115,8 @@ def show(run: Path, episode: str | None, tasks: bool, episodes: bool, as_json: b
 def compare_runs(first: Path, second: Path, as_json: bool) -> None:
     """Compare two runs task by task.
 
-    Each task is compared with itself and counts the same. The test of significance is an exact permutation
-    test if up to 16 tasks differ, else the paired t-test. Other code of the environment is a warning.
+    Each task is compared with itself, and all count equally. The test of significance is an exact permutation
+    test if up to 16 tasks differ, else the paired t-test. Warns if the environment's code differs.
     """
     before, after = _opened(first), _opened(second)
     found = records.compare(before.entries, after.entries)
@@ -126,7 +126,7 @@ def compare_runs(first: Path, second: Path, as_json: bool) -> None:
     for name in before.info.environments.keys() & after.info.environments.keys():
         codes = before.info.environments[name], after.info.environments[name]
         if codes[0].differs(codes[1]):
-            text = f"{clean(name)} is {codes[0]} in the first run, and {codes[1]} in the second"
+            text = f"{clean(name)}: {codes[0]} in the first run, {codes[1]} in the second"
             click.echo(f"Warning: the environment differs: {text}", err=True)
     print_json(shown.comparison_json(found)) if as_json else shown.print_comparison(found)
 
@@ -141,8 +141,8 @@ def check_run(run: Path, strict: bool, as_json: bool) -> None:
     """Look for faults and reward hacking in a run.
 
     Finds failures by kind, tasks that always or never succeed, groups without variance, rewards out of range,
-    rewards that grow with length or come without work, one answer to many tasks, and episodes that hit a
-    limit or have no reward. What luck explains is no finding.
+    rewards that grow with length or need no work, one answer to many tasks, and episodes that hit a
+    limit or have no reward. What chance explains is not a finding.
     """
     found = records.check(_opened(run).entries)
     if as_json:

@@ -242,8 +242,8 @@ def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
             "--return-errors",
             type=click.Choice(["none", "exception", "line", "stacktrace"]),
             default="exception",
-            help="What clients see of an exception: nothing, its message, also the line of your code that "
-            "raised it (loopback only), or the stack trace.",
+            help="What clients see of an exception: nothing, its message, the message and your line of code "
+            "that raised it (loopback only), or the stack trace.",
         ),
         click.option(
             "--record",

@@ -25,7 +25,7 @@ class Task:
 
 
 class SessionScore(NamedTuple):
-    """All calls of a session so far: their rewards, if they gave one, and whether the last one failed."""
+    """All calls of a session so far: their rewards, if any, and whether the last one failed."""
 
     calls: int
     rewards: list[float]

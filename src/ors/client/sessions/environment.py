@@ -87,7 +87,7 @@ class AsyncEnvironment(HasTools, Bound):
         return reward_spec(object_of(await self._tools()))
 
     async def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
-        """What the environment says about itself; None if its server does not tell.
+        """The description of the environment; None if its server has none.
 
         The keys are those of `GET /-/environments/{name}`. With `counts` unset, tasks are not counted.
         """

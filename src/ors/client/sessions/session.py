@@ -168,7 +168,7 @@ class AsyncSession(HasTools, Bound):
         return prompt
 
     async def mcp_url(self) -> str:
-        """The URL at which MCP clients play this session; it tells neither its id nor its rewards.
+        """The URL at which MCP clients play this session; it reveals neither its id nor its rewards.
 
         Raises:
             NotFound: the server has no MCP. Otherwise as `get_prompt`.
@@ -176,7 +176,7 @@ class AsyncSession(HasTools, Bound):
         return self._remote.base_url.rstrip("/") + str(field(await self._ask(_protocol.MCP), "path", str))
 
     async def score(self) -> SessionScore:
-        """The rewards of all calls of this session so far, also of those over MCP. Raises as `mcp_url`."""
+        """The rewards of all calls of this session so far, including those over MCP. Raises as `mcp_url`."""
         told, kinds = await self._ask(_protocol.SCORE), (int, list, bool, bool)
         return SessionScore(*map(partial(field, told), SessionScore._fields, kinds))
 
@@ -248,7 +248,7 @@ class AsyncSession(HasTools, Bound):
         on_task_id: OnTaskId | None = None,
         call_id: str | None = None,
     ) -> ToolOutput:
-        """Calls a tool; returns its output. The tool runs at most once, also if the connection breaks.
+        """Calls a tool; returns its output. The tool runs at most once, even if the connection breaks.
 
         `on_task_id` gets the call's id as soon as the server sends it. With that and `sid`, another process
         can `rejoin` the call. `call_id` is the model provider's id of the call, for `messages()`; without
@@ -278,7 +278,7 @@ class AsyncSession(HasTools, Bound):
         return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
 
     async def fork(self, n: int) -> "list[AsyncSession]":
-        """`n` new sessions that go on from where this one stands, open and pinged. Waits like a call.
+        """`n` new sessions that continue from the state of this one, open and pinged. Waits like a call.
 
         Each has its own copy of the environment, and is closed on its own. Only `ors` servers can do it.
 

@@ -22,7 +22,7 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 def detect_silence(made: socket.socket) -> None:
-    """Lets TCP itself detect a server that vanished, also while nothing is sent."""
+    """Lets TCP itself detect a server that vanished, even while nothing is sent."""
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE:
         if hasattr(socket, name):

@@ -10,17 +10,17 @@ class Options:
     """The client's timeouts, retries and limits. Times are in seconds."""
 
     retries: int = 12
-    """How often a request other than a call is repeated, also one that opens or closes a session."""
+    """Retries of a request other than a call, including those that open or close a session."""
     rejoins: int = 80
-    """How often in a row a broken call is rejoined; a connection that held for a while resets the count.
+    """Attempts in a row to rejoin a broken call; a connection that held for a while resets the count.
 
     Enough for pings to give up first, so that the call ends with the `SessionLost` of its session."""
     backoff_seconds: float = 0.05
     """First pause between attempts. Doubles each time, with jitter, unless the server sends Retry-After."""
     backoff_limit_seconds: float = 1.5
-    """Longest pause. So clients get their results within two seconds of a server's restart."""
+    """Longest pause. It lets clients get their results within two seconds of a server's restart."""
     connect_seconds: float = 10.0
-    """Time limit for making a connection."""
+    """Time limit for connecting."""
     request_seconds: float = 300.0
     """Time limit for a request other than a call, with all attempts; not for the line of a full server."""
     setup_seconds: float = 1800.0
@@ -36,7 +36,7 @@ class Options:
     ping_failures: int = 5
     """Failed pings in a row after which a session is lost."""
     ping_concurrency: int = 64
-    """Most pings that wait for an answer at the same time."""
+    """Maximum concurrent pings."""
     answer_bytes: int = 256 * 2**20
     """Largest answer; a larger one is an error. `ors` servers send results of up to 64 MiB."""
     multiplex: bool = True

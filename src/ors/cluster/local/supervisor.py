@@ -43,11 +43,11 @@ class Policy:
     drain_seconds: float = 3600.0
     """A replaced worker keeps its sessions for at most this long."""
     retire_seconds: float = 0.0
-    """On SIGTERM, sessions may go on for this long."""
+    """On SIGTERM, sessions may continue for this long."""
     grace_seconds: float = 10.0
-    """On shutdown, running calls may go on for this long."""
+    """On shutdown, running calls may continue for this long."""
     max_memory: int | None = None
-    """Bytes: a worker above this is replaced; above twice this it is killed, also if it retires."""
+    """Bytes: a worker above this is replaced; above twice this it is killed, even while it retires."""
 
 
 @dataclass(eq=False, slots=True)

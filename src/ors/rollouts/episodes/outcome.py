@@ -61,7 +61,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The model refused to go on, or its provider withheld the reply."""
+    """The model refused to continue, or its provider withheld the reply."""
 
     type: Literal["refused"] = "refused"
 

@@ -68,7 +68,7 @@ def check(entries: Sequence[Entry]) -> list[Finding]:
 
 
 class Health:
-    """Findings while episodes come in. Each is told once."""
+    """Findings while episodes come in. Each is reported once."""
 
     def __init__(self, window: int | None = None) -> None:
         """With a window, only so many of the latest episodes count."""
@@ -136,7 +136,7 @@ def _outside(scored: Sequence[Entry]) -> Found:
     group = [each for each in scored if not ranges[each.id][0] <= _reward(each) <= ranges[each.id][1]]
     if group:
         low, high = ranges[group[0].id]
-        text = f"{_share(group, scored)} earned a reward outside of {low:g} to {high:g}, such as"
+        text = f"{_share(group, scored)} earned a reward outside {low:g} to {high:g}, such as"
         advice = "Fix the grader, or declare the range that it has (reward_range)"
         yield _finding("outside_range", f"{text} {_reward(group[0]):g}", advice, group)
 

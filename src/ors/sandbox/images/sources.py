@@ -200,7 +200,7 @@ TRIES = 5
 LOOPBACK = re.compile(r"(localhost|127\.[\d.]+)(:\d+)?")
 
 Tell = Callable[[str, int, int], None]
-"""Hears of a download: the digest, and how many bytes of all are here. What it raises ends the download."""
+"""Called during a download: the digest, the bytes so far and the total. An exception ends the download."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What an environment says about itself: for programs, the inspector, and the card of its README."""
+"""The description of an environment: for programs, the inspector, and the card in its README."""
 
 import asyncio
 from email.utils import getaddresses

@@ -170,7 +170,7 @@ OPERATIONS = (
     Operation(_own(METRICS), "The metrics, for Prometheus.", "text/plain"),
     Operation(
         _own(f"{_protocol.DESCRIPTION.path()}/{{environment}}"),
-        "What an environment says about itself.",
+        "The description of an environment.",
         ENVIRONMENT,
         more="`num_tasks` of a split is null if counting failed, and absent with `counts=false`. "
         "`parameters` is absent if the environment has none.",

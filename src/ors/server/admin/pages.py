@@ -76,7 +76,7 @@ class Pages:
         return answer(document(splits))
 
     async def description(self, name: str, request: Request) -> Answer:
-        """What an environment says about itself; with `?counts=false`, tasks are not counted."""
+        """The description of an environment; with `?counts=false`, tasks are not counted."""
         environment = self._environments.get(name.lower())
         if environment is None:
             raise unknown_environment(self._environments)

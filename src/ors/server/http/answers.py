@@ -85,4 +85,4 @@ class Redirect(ORSError):
         super().__init__("redirect")
         self.location = location
         self.for_good = for_good
-        """Whether clients may remember it: browsers do, also for the next server on this port."""
+        """Whether clients may cache it: browsers do, even for the next server on this port."""

@@ -93,7 +93,7 @@ class EpisodeStarted(NamedTuple):
 
 
 class EpisodeForked(NamedTuple):
-    """The episode of a session goes on from where that of session `first` stands. Only for recorders."""
+    """The episode of a session continues from the state of that of session `first`. Only for recorders."""
 
     sid: str
     first: str

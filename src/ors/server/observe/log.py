@@ -25,7 +25,7 @@ log = logging.getLogger("ors.server")
 LOGGED = set(get_args(Event)) - {EpisodeEnded}
 """Types of the events that are logged. After an episode, the end of its session is."""
 LONGEST_NAME = 100
-MAKE_IT_SYNC = "make it a plain def, which runs in a thread, or await what takes long"
+MAKE_IT_SYNC = "make it a plain def, which runs in a thread, or await the slow part"
 
 
 class EventLog:

@@ -2,8 +2,8 @@
 
 A call belongs to its session, not to the connection that started it. It continues when the client
 disconnects; a client that returns with its task id or idempotency key gets the stream from the beginning.
-A fork makes new sessions that go on from where this one stands. It belongs to the requests that wait for it:
-when the last of them leaves, it is undone.
+A fork makes new sessions that continue from the state of this one. It belongs to the requests that wait
+for it: when the last of them leaves, it is undone.
 """
 
 import asyncio

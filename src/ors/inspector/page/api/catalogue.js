@@ -82,7 +82,7 @@ async function fromProtocol() {
 }
 
 /**
- * What an environment says about itself, or null if its server does not tell.
+ * The description of an environment, or null if its server has none.
  * @param {string} environment
  * @returns {Promise<import("./types.js").Description | null>}
  */

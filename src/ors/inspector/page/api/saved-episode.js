@@ -5,7 +5,7 @@ import { parse } from "./json.js";
 
 const PLACE = "ors-episode";
 const LARGE = {
-  blocks: [{ type: "text", text: "Not kept when the page was loaded again: too large." }],
+  blocks: [{ type: "text", text: "Lost when the page was reloaded: too large." }],
 };
 
 /** Keeps an episode; of one that is too large, without the results of its calls. */

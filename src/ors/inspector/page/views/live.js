@@ -228,7 +228,7 @@ function heldNote(sessions) {
   const methods = [...held].map(([method, longest]) => `${method} (${seconds(longest)})`);
   return el(
     "p.note.held",
-    `Held the event loop, and all sessions with it: ${methods.join(", ")}. ` +
-      "Make it a plain def, or await what takes long.",
+    `Blocked the event loop, and all sessions with it: ${methods.join(", ")}. ` +
+      "Make it a plain def, or await the slow part.",
   );
 }

@@ -70,7 +70,7 @@ const openNote = ({ environment }) =>
 const unknownNote = (sid) =>
   el(
     "p.note",
-    "This tab has not opened the session ",
+    "This tab did not open the session ",
     el("code.sid", sid),
     ". ",
     about.live ? h("a", { href: address(["session", sid]) }, "Watch it") : "Open another one.",

@@ -108,7 +108,7 @@ export class EpisodeColumn {
       fill(
         this.#more,
         button(
-          `Show more: ${count(total - this.told)} of ${plural(total, "message")} are left`,
+          `Show more: ${count(total - this.told)} of ${plural(total, "message")} remain`,
           () => this.#next(),
         ),
       );

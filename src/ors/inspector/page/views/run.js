@@ -111,7 +111,7 @@ class RunView {
         count(run.tokens),
         joined(
           run.unknown ? `unknown for ${plural(run.unknown, "request")}` : cost,
-          run.episodes ? `${seconds(run.seconds / run.episodes)} an episode` : null,
+          run.episodes ? `${seconds(run.seconds / run.episodes)} per episode` : null,
         ),
       ),
     );

@@ -28,7 +28,7 @@ import { age, bytes, clock, plural, reward } from "../widgets/words.js";
 import { beginForeign } from "../api/wire-log.js";
 
 const MOST_SHOWN = 500;
-const UNSEEN = "No prompt is kept: it was not asked for yet, or is too large.";
+const UNSEEN = "No prompt to show: it was not requested yet, or is too large.";
 const ENDED = new Set(["deleted", "ended"]);
 
 /** #/session/SID */
@@ -202,7 +202,7 @@ class SessionView {
         "p.hint",
         ENDED.has(session.state)
           ? "This episode has ended. The server keeps the newest calls; older ones may be missing."
-          : "Read-only: another client plays this session.",
+          : "Read-only: another client is playing this session.",
       ),
     );
     this.end.hidden = ENDED.has(session.state);

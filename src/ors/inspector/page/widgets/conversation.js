@@ -68,7 +68,7 @@ const inputOf = (call) =>
       : null;
 
 function unanswered(call, n, load, failed = null) {
-  const why = failed ? `${failed.error}: ${failed.message}` : "There is no result in the record.";
+  const why = failed ? `${failed.error}: ${failed.message}` : "The record has no result.";
   return folded(
     stepItem({
       n,
@@ -161,7 +161,7 @@ const ENDINGS = {
     "Truncated.",
     ({ limit, detail }) => `The episode reached its limit of ${limit}. ${detail ?? ""} `,
   ],
-  refused: ["Refused.", () => "The model refused to go on, or its provider withheld the reply. "],
+  refused: ["Refused.", () => "The model refused to continue, or its provider withheld the reply. "],
   failed: [
     "Failed.",
     ({ who, stage, may_have_run: ran }) =>
@@ -176,9 +176,9 @@ const WHO = {
   infrastructure: "The infrastructure",
 };
 const STAGES = {
-  opening: "while the session was opened",
+  opening: "while opening the session",
   prompt: "at the prompt",
-  model: "at a request to the model",
+  model: "during a model request",
   call: "at a call",
-  closing: "while the session was closed",
+  closing: "while closing the session",
 };

@@ -114,7 +114,7 @@ export class LearningTable {
     el(
       "p.hint",
       "Rate, mean reward and solved share are those of the last minute. An episode is solved if its " +
-        "reward is 1 or more; the share is that of episodes with a reward.",
+        "reward is 1 or more; the share is of episodes with a reward.",
     ),
   );
 

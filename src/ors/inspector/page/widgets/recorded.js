@@ -81,7 +81,7 @@ export const stripLegend = () =>
     STRIP.map(([kind, words]) => h("span", { class: `legend ${kind}` }, words)),
   );
 const STRIP = [
-  ["scored", "scored: the greener, the higher its mean reward"],
+  ["scored", "scored: the greener, the higher the mean reward"],
   ["plain", "unscored"],
   ["refused", "truncated or refused"],
   ["failed", "failed"],

@@ -84,7 +84,7 @@ export class SandboxPanel {
       ),
       rows.length
         ? tableOf("processes", el("thead", headRow(COLUMNS)), el("tbody", rows))
-        : el("p.muted", "No program runs."),
+        : el("p.muted", "No program is running."),
     );
     fill(
       this.#files,

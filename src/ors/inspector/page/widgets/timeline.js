@@ -34,7 +34,7 @@ export function timeline(steps, messages, total, jump) {
     steps.reduce((sum, step) => sum + (step.seconds ?? 0), 0),
   ];
   const label =
-    `${seconds(modelSeconds)} in requests to the model, ` +
+    `${seconds(modelSeconds)} in model requests, ` +
     `${seconds(callSeconds)} in ${plural(steps.length, "call")}, ${seconds(span)} in total`;
   return el(
     "figure.timeline",
