@@ -263,16 +263,18 @@ async def test_the_record_has_what_was_asked_and_answered_and_no_secret(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     secrets = {"OPENAI_API_KEY": KEY, "other": "hush-hush-hush"}
-    async with judging(f"The secrets are {KEY} and hush-hush-hush", verdict()) as provider:
+    prose, key = f"The secrets are {KEY} and hush-hush-hush", '{"hush-hush-hush": {"score": "x"}}'
+    usable = verdict().replace("because", "x" * 9_900 + "hush-hush-hush" * 10)
+    async with judging(prose, key, usable) as provider:
         found = await provider.judge().grade("Q", "My answer, hush-hush-hush", secrets=secrets)
         assert provider.requests[0].headers["authorization"] == f"Bearer {KEY}"
     record = found.metadata["judge"]
     assert json.loads(json.dumps(found.metadata)) == found.metadata
     assert "My answer" in record["asked"]["user"]
-    assert record["replies"] == [{"model": "openai:some-model", "text": verdict()}]
-    assert record["tokens"] == 2200
+    assert [each["model"] for each in record["replies"]] == ["openai:some-model"]
+    assert record["tokens"] == 3300
     assert "cannot be used" in caplog.text
-    for secret in secrets.values():
+    for secret in (KEY, "hush"):  # nor a part of one, where a long reply is cut
         assert secret not in json.dumps(found.metadata) + caplog.text
 
 

@@ -177,13 +177,13 @@ class Judge:
             self.tokens += spent if not reply.usage.unknown else len(repr([messages, reply.text])) // 4
             if reply.stop == "refusal":
                 raise JudgeFailed(f"the judge {name} refused to grade")
+            said = hidden(reply.text[: 2 * _LONGEST_RECORDED], secrets.values())
             try:
                 scores = read_reply("" if reply.stop == "length" else reply.text, self.rubric)
-                return _Vote(name, reply.text[:_LONGEST_RECORDED], scores, used)
+                return _Vote(name, said[:_LONGEST_RECORDED], scores, used)
             except ValueError as error:
-                problem = str(error)[:500]
-            said = hidden(reply.text[:200], secrets.values())
-            log.warning("judge %s: reply %d cannot be used: %s: %r", name, attempt, problem, said)
+                problem = hidden(str(error), secrets.values())[:500]
+            log.warning("judge %s: reply %d cannot be used: %s: %r", name, attempt, problem, said[:200])
             again = f"Your reply cannot be used: {problem}. Reply again with the JSON object only."
             messages += [reply] if reply.text.strip() else []
             messages.append(UserMessage(text_blocks(again)))
