@@ -12,7 +12,7 @@ import numpy
 from gymnasium import spaces
 from pydantic import ConfigDict
 
-from ors.environment import tool
+from ors.environment import Environment, tool
 from ors.errors import ToolError
 from ors.libraries.seeded import Seeded, seed_of, subclass
 from ors.types import Block, ImageBlock, ListToolsOutput, TextBlock, ToolOutput, ToolSpec
@@ -22,7 +22,7 @@ NOT_FOR_PLAYERS = re.compile(r"^ *#+ *(Arguments|References|Version History).*",
 FRAMES = ("rgb_array", "ansi")
 
 
-class Gym(Seeded):
+class Gym(Seeded, Environment):
     """An environment of Gymnasium. Frames are images where it can render them, or else text."""
 
     class Config(Seeded.Config):

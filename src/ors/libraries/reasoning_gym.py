@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 from pydantic import ConfigDict, Field, create_model
 from reasoning_gym.factory import DATASETS, create_dataset
 
-from ors.environment import tool
+from ors.environment import Environment, tool
 from ors.errors import InvalidEnvironment
 from ors.libraries.seeded import OwnRandom, Seeded, seed_of, subclass
 from ors.types import JSONObject, ToolOutput
@@ -18,7 +18,7 @@ OURS = ("seed", "size")
 """Settings of a dataset that the splits decide."""
 
 
-class Dataset(Seeded):
+class Dataset(Seeded, Environment):
     """A dataset of reasoning-gym. A task is one question, and the answer is submitted once."""
 
     reward_range = (0.0, 1.0)

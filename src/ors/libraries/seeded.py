@@ -16,10 +16,11 @@ FIRST = {"train": 0, "test": 1_000_000}
 """The first seed of each split."""
 
 
-class Seeded(Environment):
-    """An environment whose task is a seed. The class attribute `of` names it in its library."""
+class Seeded:
+    """Splits and tasks of an environment whose task is a seed. `of` names it in its library."""
 
     of: ClassVar[str]
+    config: ClassVar[Any]
 
     class Config(BaseModel):
         size: int = Field(default=1_000, ge=1, le=FIRST["test"], description="Tasks of each split.")

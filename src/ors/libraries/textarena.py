@@ -12,7 +12,7 @@ import textarena
 from pydantic import ConfigDict, Field
 from textarena.envs.registration import ENV_REGISTRY
 
-from ors.environment import tool
+from ors.environment import Environment, tool
 from ors.errors import InvalidEnvironment, ToolError
 from ors.libraries.seeded import OwnRandom, Seeded, seed_of, subclass
 from ors.models import Model
@@ -30,7 +30,7 @@ GUESSES = 100
 RULES = "You are playing a game. Reply with your move alone, in the format that the game asks for."
 
 
-class Game(Seeded):
+class Game(Seeded, Environment):
     """A game of TextArena. The reward comes with its end; against others it is 1, 0 or -1."""
 
     class Config(Seeded.Config):
