@@ -231,17 +231,17 @@ class Sandbox:
         finally:
             files.close()
 
-    async def download(self, path: str, local: str | Path, max_bytes: int | None = None) -> None:
+    async def download(self, path: str, local: str | Path) -> None:
         """Copies a file or folder to `local` on the host. Symbolic links are left out.
 
         Raises:
-            SandboxLimit: there is more than `max_bytes`, by default the size of the disk.
+            SandboxLimit: there is more than its disk holds.
         """
         (folder, target), (base, source) = parts(Path.cwd(), local), parts(self.spec.workdir, path)
         where, top = os.fsencode(folder), os.fsencode(target)
         # What the host cannot take is refused before half of a tree is there.
         longest = LONGEST_PATH - len(where)
-        files = await self._packed(base, {source: target}, max_bytes or self._room(), longest)
+        files = await self._packed(base, {source: target}, longest=longest)
         try:
             await asyncio.to_thread(unpack, where, files.reader(), links=False, top=top)
         finally:
@@ -260,17 +260,18 @@ class Sandbox:
     async def snapshot(self) -> Snapshot:
         """A copy of all files in the writable places. Processes are not part of it."""
         changes = self.cell.launched.settings["changes"]  # of a writable root
-        return await self._packed(CHANGES if changes else "/", changes or self._places, self._room())
+        return await self._packed(CHANGES if changes else "/", changes or self._places)
 
     def _room(self) -> int:
         # Each file takes a head and a path beside its content.
         return self.spec.disk + 2 * self.spec.tmp + 256 * self.spec.inodes
 
-    async def _packed(self, base: str, names: Mapping[str, str], most: int, longest: int = 0) -> Snapshot:
+    async def _packed(self, base: str, names: Mapping[str, str], *, longest: int = 0) -> Snapshot:
         """Files of the sandbox; for the host with `longest`, the length of a path."""
         await self._filled()
         process = Process(self._channel)
         encoded = {os.fsencode(name): os.fsencode(renamed) for name, renamed in names.items()}
+        most = self._room()
         limits = (longest, most) if longest else ()
         self._channel.send("pack", process.number, os.fsencode(base), encoded, limits)
         files, path = Snapshot(most), f"{base}/{next(iter(names))}"
@@ -379,7 +380,7 @@ class Sandbox:
     async def _graders(self) -> "AsyncIterator[Callable[[], Awaitable[Sandbox]]]":
         """Opens sandboxes with a copy of `spec.workdir`, all as it is at this moment."""
         folder = self.spec.workdir
-        work = await self._packed("/", {folder[1:]: folder[1:]}, self._room())
+        work = await self._packed("/", {folder[1:]: folder[1:]})
         try:
             yield lambda: open_box(self.spec, work, [self._backend], within=folder)
         finally:
