@@ -50,7 +50,6 @@ class Refused(Exception):
         return {UNKNOWN_METHOD: 404, INTERNAL: 200}.get(self.code, 400)
 
     def answer(self) -> bytes:
-        """The answer to the message."""
         data = {} if self.data is None else {"data": self.data}
         told = {"code": self.code, "message": str(self), **data}
         return dumps({"jsonrpc": "2.0", "id": self.id, "error": told})
@@ -66,13 +65,11 @@ class Message:
     stateless: bool = False
 
     def result(self, value: dict[str, Any]) -> bytes:
-        """The answer to this request."""
         if self.stateless:
             value["resultType"] = "complete"
         return dumps({"jsonrpc": "2.0", "id": self.id, "result": value})
 
     def refused(self, code: int, text: str, data: object = None) -> Refused:
-        """The error for this request."""
         return Refused(code, text, self.id, self.stateless, data)
 
     def progress(self, count: int) -> bytes | None:

@@ -22,7 +22,6 @@ MODEL_NAMES: dict[str, Provider] = {
 
 @cache
 def api_of(name: Provider) -> ModelAPI:
-    """The API of a provider."""
     if name not in PROVIDERS:
         raise ValueError(f"Invalid format: {name!r}; use one of {', '.join(PROVIDERS)}")
     found: ModelAPI = import_module(f"{__name__}.{name.replace('-', '_')}").API

@@ -96,8 +96,6 @@ class Native:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelAPI:
-    """The API of one provider."""
-
     tool_names: str
     """The regular expression that a tool's name must match."""
     write_tool: Callable[[Schema, Schema], Schema]

@@ -24,8 +24,6 @@ collector stopped a client with 256 busy sessions for 10 ms after every 40,000 c
 
 
 class Transcript:
-    """The prompt, calls and results of one session."""
-
     __slots__ = ("_calls", "_turn", "prompt", "running")
 
     def __init__(self) -> None:

@@ -85,8 +85,6 @@ class _Exchange(Incoming):
 
 
 class _Lifespan:
-    """The lifespan of the application: its startup and shutdown."""
-
     def __init__(self, app: ASGIApp) -> None:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._started = asyncio.Event()

@@ -95,7 +95,6 @@ class HTTPConnection(asyncio.BufferedProtocol):
         detect_silence(transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The place for received bytes."""
         return self._pool.buffer
 
     def buffer_updated(self, nbytes: int) -> None:

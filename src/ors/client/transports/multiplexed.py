@@ -224,7 +224,6 @@ class Link(AskingEnd, asyncio.BufferedProtocol):
         detect_silence(transport.get_extra_info("socket"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The place for received bytes."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:

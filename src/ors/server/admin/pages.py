@@ -44,8 +44,6 @@ POLICY = (
 
 
 class Pages:
-    """Pages for operators and their programs."""
-
     def __init__(
         self,
         environments: Mapping[str, ServedEnvironment],
@@ -132,8 +130,6 @@ class RecordedRuns(Protocol):
 
 
 class Inspector:
-    """The inspector's page and its interface."""
-
     def __init__(
         self,
         live: LiveSessions,

@@ -116,8 +116,6 @@ def too_slow() -> ResponseError:
 
 
 class ConnectionContext:
-    """What the connections of one server share."""
-
     def __init__(self, app: Responder, idle_seconds: float = KEEP_ALIVE_SECONDS) -> None:
         self.app = app
         self.idle_seconds = idle_seconds

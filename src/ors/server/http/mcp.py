@@ -24,8 +24,6 @@ _BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
 
 
 class MCP:
-    """Handlers of the paths for MCP."""
-
     def __init__(
         self,
         environments: Mapping[str, ServedEnvironment],

@@ -66,8 +66,6 @@ class Tally:
 
 
 class CallCounters:
-    """Calls by environment, tool, outcome and reason."""
-
     def __init__(self) -> None:
         self._tools: dict[str, set[str]] = {}
         self._others = 0

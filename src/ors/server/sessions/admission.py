@@ -77,7 +77,6 @@ class Keys:
         return name
 
     def sees_private(self, name: str) -> bool:
-        """Whether that key sees the private fields of tasks."""
         key = self.by_name.get(name)
         return key is not None and key.private
 
@@ -88,7 +87,6 @@ class Keys:
 
 
 def digest(secret: bytes) -> bytes:
-    """The digest under which a key is stored."""
     return hashlib.blake2b(secret).digest()  # takes half the time of SHA-256 for short texts
 
 
@@ -129,7 +127,6 @@ class Admission:
 
     @property
     def saturated(self) -> bool:
-        """Whether the server has reached its limit of sessions."""
         return self._limits.sessions is not None and self._total >= self._limits.sessions
 
     def most(self, environment: str, key: str) -> float:

@@ -143,8 +143,6 @@ class EarlyCalls:
 
 @dataclass(eq=False, slots=True)
 class Calls:
-    """All calls of one session."""
-
     shared: Shared
     watch: Watch
     """Called with each finished call."""

@@ -20,8 +20,6 @@ AT_ONCE = 2000
 
 
 class KeptResult(NamedTuple):
-    """The result of a finished call."""
-
     ending: bytes
     """Its result as JSON, or the `error` event."""
     tool: str
@@ -40,8 +38,6 @@ each insertion into a large one waits for memory.
 
 @dataclass(eq=False, slots=True)
 class _Second:
-    """The results of one second."""
-
     rows: dict[str, _Row] = field(default_factory=dict)
     evicted: dict[str, int] = field(default_factory=dict)  # their owners
 
@@ -189,8 +185,6 @@ MOST_ENDING_BYTES = 2**18
 
 
 class RecentCall(NamedTuple):
-    """A call that has ended."""
-
     sid: str
     key: str
     """The name of the API key that owns the session: after its end, another key may take the id."""

@@ -42,8 +42,6 @@ log = logging.getLogger("ors.server")
 
 
 class State(enum.Enum):
-    """The state of a session."""
-
     CREATING = "creating"
     READY = "ready"
     FAILED = "failed"
