@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support import hunt_environment
-from tests.support.commands import ORS, PATIENCE, refused, running, variables
+from tests.support.commands import ORS, PATIENCE, refused, run, running, variables
 from tests.support.hunt_environment import HINT, RIGHT
 from tests.support.raw_http import Raw
 
@@ -51,6 +51,13 @@ class Client:
     def call(self, name: str, **given: Any) -> str:
         result = self.ask("tools/call", name=name, arguments=given)
         return " ".join(block["text"] for block in result["content"])
+
+    def leave(self) -> None:
+        """Closes both pipes, as the end of a client does."""
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        self.process.stdin = self.process.stdout = None
 
     def end(self) -> tuple[int, str, str]:
         out, err = self.process.communicate(timeout=PATIENCE)
@@ -182,6 +189,16 @@ def test_an_agent_that_leaves_at_once_has_an_outcome_too(tmp_path: Path) -> None
     assert read(outcome)["reward"] is None
 
 
+def test_an_agent_that_is_killed_during_a_call_has_an_outcome_too(tmp_path: Path) -> None:
+    outcome = tmp_path / "outcome.json"
+    with client(HUNT, "--outcome", str(outcome)) as agent:
+        agent.call("hint")
+        agent.send("tools/call", name="wait", arguments={})
+        agent.leave()
+        assert agent.process.wait(PATIENCE) == 0
+    assert read(outcome)["rewards"] == [HINT]
+
+
 def test_an_outcome_that_cannot_be_written_is_on_standard_error(tmp_path: Path) -> None:
     folder = tmp_path / "removed"
     folder.mkdir()
@@ -254,6 +271,12 @@ def test_an_agent_gets_a_url_and_its_settings(tmp_path: Path, agent: str) -> Non
     assert host.process.returncode == 0
     assert read(outcome)["reward"] == RIGHT
     assert read(outcome)["agent"] == agent
+
+
+def test_no_url_is_given_out_for_an_episode_that_cannot_begin() -> None:
+    done = run("mcp", HUNT, "--index", "9", "--for", "other")
+    assert (done.code, done.out) == (3, "")
+    assert "the split has 2 tasks" in done.err
 
 
 def test_a_signal_ends_the_listener_with_the_outcome(tmp_path: Path) -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import json
 import os
+import select
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -143,12 +144,19 @@ class _Host:
 
     @asynccontextmanager
     async def _listening(self, agent: str) -> AsyncIterator[None]:
-        """Serves the episode on loopback, and says where."""
+        """Serves the episode on loopback, and says where once it is set up."""
         listener, (file, server) = MCPListener(), SNIPPETS[agent]
         with listener.address(self._seat) as url:
-            click.echo(f"The episode is at {url}\n\nIn {file}:\n{written(server, file, url=url)}")
+            text = f"The episode is at {url}\n\nIn {file}:\n{written(server, file, url=url)}"
+            saying = asyncio.ensure_future(self._say(text))
             yield
+            saying.cancel()
             await listener.close()
+
+    async def _say(self, text: str) -> None:
+        await self._seat.begun.wait()  # agents do not wait long for a setup
+        if not self._over.is_set():  # as after a setup that failed
+            click.echo(text)
 
     @asynccontextmanager
     async def _pipes(self) -> AsyncIterator[None]:
@@ -157,9 +165,9 @@ class _Host:
         os.dup2(2, 1)  # what anybody prints
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         answers: Answers = SimpleQueue()
-        soon = asyncio.get_running_loop().call_soon_threadsafe
+        loop = asyncio.get_running_loop()
         # Nobody waits long for these threads: a client may neither write nor read.
-        Thread(target=_read_lines, args=(lambda line: soon(lines.put_nowait, line),), daemon=True).start()
+        Thread(target=self._read_lines, args=(loop, lines, output), daemon=True).start()
         writer = Thread(target=_write_lines, args=(output, answers), daemon=True)
         writer.start()
         answering = asyncio.ensure_future(self._answer_all(lines, answers))
@@ -171,6 +179,18 @@ class _Host:
             answering.cancel()
             answers.put(None)
             writer.join(STOP_SECONDS)
+
+    def _read_lines(self, loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[bytes], output: int) -> None:
+        # Not sys.stdin: Python crashes at its end if a thread waits in that buffer.
+        with open(0, "rb", closefd=False) as file, suppress(RuntimeError):  # the loop may be closed
+            for line in filter(bytes.strip, file):
+                loop.call_soon_threadsafe(lines.put_nowait, line)
+            loop.call_soon_threadsafe(lines.put_nowait, b"")
+            if hasattr(select, "poll"):  # not on Windows
+                reader = select.poll()
+                reader.register(output, 0)
+                reader.poll()  # until nobody reads either: no call that runs is for anybody any more
+                loop.call_soon_threadsafe(self._over.set)
 
     async def _answer_all(self, lines: asyncio.Queue[bytes], answers: Answers) -> None:
         try:
@@ -186,14 +206,6 @@ class _Host:
             async for each in reply.messages:
                 answers.put(each or b"")
         answers.put(reply.body)
-
-
-def _read_lines(put: Callable[[bytes], object]) -> None:
-    # Not sys.stdin: Python crashes at its end if a thread waits in that buffer.
-    with open(0, "rb", closefd=False) as file, suppress(RuntimeError):  # the loop may be closed
-        for line in filter(bytes.strip, file):
-            put(line)
-        put(b"")
 
 
 def _write_lines(output: int, answers: Answers) -> None:

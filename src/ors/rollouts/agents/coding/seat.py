@@ -39,7 +39,8 @@ class Seat:
         """Whether the driver has heard the last words of an agent that left."""
         self._conversation: Conversation | None = None
         self._all_tools: Sequence[ToolSpec] = ()
-        self._begun = asyncio.Event()
+        self.begun = asyncio.Event()
+        """Set when clients are answered."""
         self._moves: asyncio.Queue[AgentMessage | Exception] = asyncio.Queue()
         self._waiting: dict[str | None, asyncio.Future[ToolMessage]] = {}
         self._calls = 0
@@ -51,7 +52,7 @@ class Seat:
     async def joining(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AsyncIterator[None]:
         """Lets clients see the episode."""
         self._conversation, self._all_tools = conversation, tools
-        self._begun.set()
+        self.begun.set()
         yield
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
@@ -72,7 +73,7 @@ class Seat:
         """Hands over the last results, and refuses all other calls."""
         self._hand_over()
         self._over = self._over or why
-        self._begun.set()
+        self.begun.set()
         for call, answer in self._waiting.items():
             if not answer.done():
                 answer.set_result(ToolMessage(call, "", text_blocks(why), ok=False))
@@ -112,7 +113,7 @@ class Seat:
 
     async def _call(self, message: mcp.Message) -> bytes:
         name, given = mcp.asked(message)
-        await self._begun.wait()
+        await self.begun.wait()
         if self._over is not None:
             return mcp.failed(message, self._over)
         name = await mcp.tool_named(message, self._tools)
@@ -130,7 +131,7 @@ class Seat:
         return list(self._all_tools)
 
     async def _prompt(self) -> Blocks:
-        await self._begun.wait()
+        await self.begun.wait()
         if self._conversation is None:
             raise ToolCallError(self._over or OVER)
         return prompt_of(self._conversation)
