@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 
 import pytest
 
@@ -13,7 +14,7 @@ from ors.errors import SandboxUnavailable
 from ors.sandbox import Allow, Sandbox, SandboxSpec, open_sandbox
 from ors.sandbox.battery import run_inside
 from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.egress import MOST_CONNECTIONS, Refused, understood
+from ors.sandbox.egress import MOST_CONNECTIONS, Refused, public, understood
 
 FETCH = """
 import sys, urllib.error, urllib.request
@@ -122,6 +123,24 @@ async def test_a_name_of_a_private_address_needs_the_address_on_the_list_too(por
         assert (await fetched(box, f"http://127.1:{port}/")).startswith("0 / ")
     async with await open_sandbox(listed(f"localhost:{port}")) as box:
         assert (await fetched(box, f"http://localhost:{port}/")).startswith("0 / ")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        *((each, True) for each in ("93.184.215.14", "2606:2800::1", "64:ff9b::5db8:d70e")),
+        *((each, False) for each in ("10.0.0.1", "169.254.169.254", "fe80::1", "fc00::1", "fec0::1")),
+        # Gateways translate these to an address of IPv4, which is a private one.
+        *((each, False) for each in ("64:ff9b::a9fe:a9fe", "64:ff9b:1::a00:1", "::7f00:1")),
+    ],
+)
+def test_an_address_is_public_or_not(address: str, expected: bool) -> None:
+    assert public(ip_address(address)) == expected
+
+
+async def test_a_place_whose_name_cannot_be_looked_up_cannot_be_reached() -> None:
+    async with await open_sandbox(listed("a..b:80")) as box:
+        assert (await fetched(box, "http://a..b:80/")).startswith("502 sandbox: a..b:80 cannot be reached")
 
 
 async def test_nothing_but_the_proxy_leads_out() -> None:

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 from ors.sandbox.spec import Allow, place
 
@@ -17,6 +17,8 @@ LARGEST = 1 << 16
 SECONDS = 30.0
 """For the head of a request, and to connect."""
 MOST_CONNECTIONS = 64
+UNICAST, TRANSLATED = ip_network("2000::/3"), ip_network("64:ff9b::/96")
+"""The internet's addresses of IPv6, and those that a gateway translates to IPv4."""
 REQUEST = re.compile(
     r"(?:CONNECT (\S+)|(?!CONN)([A-Z]+) (?i:http)://([^\s/?#:]+|\[\S+\])(:\d+)?([/?][^\s#]*)?) HTTP/1\.[01]"
 )
@@ -91,20 +93,27 @@ class Egress:
     async def _connected(self, target: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to an address of a place that is public, but not this machine's, or named by the list."""
         host, _, port = target.rpartition(":")
-        with suppress(OSError):
+        with suppress(OSError, UnicodeError):  # UnicodeError: no name can be like that
             loop = asyncio.get_running_loop()
             for found in await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM):
                 ip = ip_address(str(found[4][0]).partition("%")[0])
                 ip = getattr(ip, "ipv4_mapped", None) or ip
                 named = host == "localhost" or place(f"[{ip}]:{port}") in self.allow.places
                 with suppress(OSError):
-                    if named or ip.is_global:
+                    if named or public(ip):
                         there, out = await asyncio.open_connection(str(ip), int(port), limit=LARGEST)
                         if named or out.get_extra_info("sockname")[0] != out.get_extra_info("peername")[0]:
                             return there, out
                         out.close()
         why = "it does not answer, or has a private address that is not on the allow-list"
         raise Refused("502 Bad Gateway", f"{target} cannot be reached: {why}")
+
+
+def public(ip: IPv4Address | IPv6Address) -> bool:
+    """Whether an address is one of the internet."""
+    if ip in TRANSLATED:
+        ip = IPv4Address(int(ip) & 0xFFFFFFFF)
+    return ip.is_global and (ip.version == 4 or ip in UNICAST)
 
 
 def understood(head: str) -> tuple[str, bytes, int]:
