@@ -100,7 +100,7 @@ class Environment(ABC):
 
     @classmethod
     def configured(cls, name: str | None = None, /, **parameters: Any) -> type[Self]:
-        """A variant of this environment: a subclass with these parameters, and with a name of its own.
+        """A variant of this environment: a subclass with these parameters and its own name.
 
         `Server([Adder, Adder.configured("hard", difficulty=9)])` serves both.
 
@@ -121,7 +121,7 @@ class Environment(ABC):
 
     @classmethod
     def shutdown(cls) -> Any:
-        """Releases what `startup` has prepared; called once when the process ends, after all teardowns."""
+        """Releases what `startup` prepared; called once when the process ends, after all teardowns."""
         return None
 
     if not TYPE_CHECKING:  # a type checker would take every attribute for defined
@@ -139,7 +139,7 @@ class Environment(ABC):
         return None
 
     def fork(self) -> Any:  # so that an override may be `def` or `async def`
-        """A copy of this episode for a new session, made between two calls. By default a deep copy.
+        """A copy of this episode for a new session, made between two calls; by default a deep copy.
 
         Raises:
             TypeError: an attribute cannot be copied; the message names it.

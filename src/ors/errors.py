@@ -2,7 +2,7 @@
 
     ORSError
     ├── ToolError               a tool refuses the call: the agent sees the text, the episode continues
-    ├── InvalidEnvironment      an environment class is not valid; raised when the server is built
+    ├── InvalidEnvironment      an environment class is not valid; raised when the server is created
     ├── StartupFailed           the `startup` of an environment raised: the server does not start
     ├── ToolCallError           the call was refused (`ok: false`): tell the model, it can recover
     ├── ToolFailed              the tool raised or was stopped: not the model's fault, mask the step
@@ -149,11 +149,11 @@ class SessionLost(ORSError):
 
 
 class SandboxUnavailable(ORSError):
-    """No sandbox can be opened on this machine. The message says why, and which command helps."""
+    """No sandbox can be opened on this machine. The message says why, and how to fix it."""
 
 
 class SandboxLimit(ORSError):
-    """Programs in a sandbox hit a limit, or ended the sandbox: the agent's doing, so a tool call is refused.
+    """Programs in a sandbox hit a limit, or killed the sandbox: the agent's doing, so a tool call is refused.
 
     `reason` names the limit: "processes", "memory", "disk", "file", "time", "killed". With "waiting", a pool
     had no sandbox, and the tool has failed.
@@ -163,7 +163,7 @@ class SandboxLimit(ORSError):
 
 
 class SandboxDead(ORSError):
-    """The host has closed, stopped or killed the sandbox. Open a new one."""
+    """The host closed, stopped or killed the sandbox. Open a new one."""
 
 
 class JudgeFailed(ORSError):
@@ -207,7 +207,7 @@ class ResponseError(ORSError):
 
 
 class BadRequest(ResponseError):
-    """400: the request is not valid. Correct it; repeating it does not help."""
+    """400: the request is not valid. Fix it; repeating it does not help."""
 
     status = 400
     who = "client"

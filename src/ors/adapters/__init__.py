@@ -1,4 +1,4 @@
-"""Adapters: environments of any server in the trainers of the field. Import the module of your trainer."""
+"""Adapters: environments on any server, for common trainers. Import the module of your trainer."""
 
 import atexit
 import json
@@ -12,7 +12,7 @@ __all__ = ["serve"]
 
 
 def serve(target: str, config: Mapping[str, Any] | None = None) -> str:
-    """Serves an environment with these parameters while this process lives: the `base_url` of an adapter.
+    """Serves an environment with these parameters while this process runs: the `base_url` of an adapter.
 
     `target` is what `ors serve` takes, such as an installed name. The same arguments return the same URL.
 

@@ -23,7 +23,7 @@ from ors.rollouts import AgentMessage, ToolMessage
 
 
 class ORSResourceSession(ResourceSession):
-    """One episode. Images are named in text, which is all that the harness hands on.
+    """One episode. Images are named in text, since the harness passes on nothing else.
 
     Raises:
         NoReward: it cannot be opened.

@@ -17,9 +17,9 @@ LEFT_OUT = "left_out"
 
 
 class ORSGymGenerator(SkyRLGymGenerator):
-    """SkyRL's own generator, which masks an episode that is left out, instead of losing the whole step.
+    """SkyRL's own generator, but it masks an episode that is left out instead of losing the whole step.
 
-    Its group's baseline is that of the others. Replies that are cut off truncate their episode.
+    The baseline of its group is that of the others. Replies that are cut off truncate their episode.
     """
 
     inference_engine_client: Any

@@ -161,7 +161,7 @@ class ORSGroupBuilder(EnvGroupBuilder):
     options: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of `EnvFromMessageEnv`, such as `max_trajectory_tokens`, without its rewards."""
     secrets: Sequence[str] = ()
-    """Names of those that the environment gets, from the variables of the process that plays."""
+    """Names of the environment's secrets, taken from environment variables of the process that plays."""
     _client: AsyncORS | None = field(default=None, init=False, repr=False)
     _envs: list[ORSMessageEnv] = field(default_factory=list, init=False, repr=False)
 

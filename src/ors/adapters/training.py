@@ -1,4 +1,4 @@
-"""How every adapter reaches its server, and plays, scores, counts and watches the episodes of a training."""
+"""How every adapter reaches its server, and plays, scores, counts and monitors the episodes of a training."""
 
 import asyncio
 import logging
@@ -170,7 +170,7 @@ class MostFailed(RuntimeError):
 
 
 class Watch:
-    """Counts what becomes of episodes, and warns of what `ors runs check` would find in the latest.
+    """Counts how episodes end, and warns about what `ors runs check` would find in the latest.
 
     It also warns when a policy may have learned to break the environment.
     """

@@ -103,7 +103,7 @@ class TRLEnvironments:
         exit_on_sigterm()
 
     def __call__(self) -> Rollout:
-        """A new environment, which plays one episode after the other."""
+        """A new environment, which plays one episode after another."""
         return self._class(self._env, self._secrets, self._training)
 
     def rows(

@@ -108,7 +108,7 @@ class ORSTasksetConfig(vf.TasksetConfig):
     retries: int = RETRIES
     nudge: str | None = None
     secrets: list[str] = []
-    """Names of those that the environment gets, from the variables of the process."""
+    """Names of the environment's secrets, taken from environment variables."""
 
 
 class ORSTaskset(vf.Taskset[ORSTask, ORSTasksetConfig]):

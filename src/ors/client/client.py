@@ -52,7 +52,7 @@ class AsyncORS(Bound):
         return self.get(name)
 
     def get(self, name: str, base_url: str | None = None) -> AsyncEnvironment:
-        """The environment of that name, at `base_url` if it is on another server than the client's."""
+        """The environment of that name, at `base_url` if it is not on the client's server."""
         return AsyncEnvironment(name, self._remote(base_url or self.base_url))
 
     async def list_environments(self) -> list[str]:

@@ -111,7 +111,7 @@ class Session(_HasTools, Bound):
         return self.portal.run(self.wrapped.mcp_url)
 
     def score(self) -> SessionScore:
-        """What all calls have earned so far: see `AsyncSession.score`."""
+        """The rewards of all calls so far: see `AsyncSession.score`."""
         return self.portal.run(self.wrapped.score)
 
     def call_terminal_tool(self, message: str = "", *, on_task_id: OnTaskId | None = None) -> ToolOutput:
@@ -193,7 +193,7 @@ class Environment(_HasTools, Bound):
         return self.portal.run(self.wrapped.required_secrets)
 
     def reward_spec(self) -> RewardSpec:
-        """What the environment declares of its rewards: see `AsyncEnvironment.reward_spec`."""
+        """What the environment declares about its rewards: see `AsyncEnvironment.reward_spec`."""
         return self.portal.run(self.wrapped.reward_spec)
 
     def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
@@ -212,12 +212,12 @@ class Environment(_HasTools, Bound):
         return Session(self.wrapped.session(task, secrets, split=split, index=index), self.portal)
 
     def attach(self, sid: str) -> Session:
-        """The session of that id, which was started before: see `AsyncEnvironment.attach`."""
+        """The session with that id, which was started before: see `AsyncEnvironment.attach`."""
         return Session(self.wrapped.attach(sid), self.portal)
 
 
 class ORS(Bound):
-    """A client of ORS servers. Make one and share it, also between threads: all share its connections."""
+    """A client of ORS servers. Make one and share it, even between threads: all share its connections."""
 
     def __init__(
         self,

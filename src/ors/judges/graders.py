@@ -94,7 +94,7 @@ def math_equal(answer: str, expected: str) -> bool:
 def multiple_choice(answer: str, expected: str) -> bool:
     """Whether the answer chooses a letter: "B", "(b)", "B. Paris", "The answer is (B)", \\boxed{B}.
 
-    Two letters, as in "A or B", are no choice.
+    Two letters, as in "A or B", are not a choice.
     """
     wanted = expected.strip("()[]. ").upper()
     if len(wanted) != 1 or not wanted.isalpha():
@@ -114,7 +114,7 @@ def json_schema(answer: str, schema: Mapping[str, Any] | type) -> bool:
     """Whether the answer is JSON, in a code fence or not, that fits a JSON Schema or a pydantic type.
 
     Raises:
-        ValueError: the schema has a keyword that is not known here.
+        ValueError: the schema has a keyword that is not supported.
     """
     text = unfenced(answer)
     if len(text) > _LONGEST:
@@ -135,7 +135,7 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
     if isinstance(schema, bool):
         return schema
     if unknown := schema.keys() - _RULES.keys() - _NOTES:
-        raise ValueError(f"the schema has {min(unknown)!r}, which is not known here")
+        raise ValueError(f"the schema has {min(unknown)!r}, which is not supported")
 
     def fits(value: Any, rule: Any) -> bool:
         return _fits(value, target(root, rule) if isinstance(rule, str) else rule, root)

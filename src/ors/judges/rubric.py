@@ -32,7 +32,7 @@ _TEMPLATE_MARKS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """One thing that a judge looks at. Its reward is `weight * score / scale`.
+    """One thing that a judge grades. Its reward is `weight * score / scale`.
 
     Raises:
         ValueError: a field is not valid.

@@ -64,7 +64,7 @@ def rollouts(
     """Plays `samples` episodes of each task; yields their records as they end.
 
     `RolloutArguments` describes the arguments. Tasks are taken as they are needed, and may be endless.
-    A slow consumer slows the episodes down. Closing or dropping the iterator cancels what runs: use
+    A slow consumer slows the episodes down. Closing or dropping the iterator cancels running episodes: use
     `contextlib.aclosing` if you keep it in a variable.
 
     Raises:
@@ -101,7 +101,7 @@ def _joined(attempts: Sequence[EpisodeRecord]) -> EpisodeRecord:
 
 
 class Rollouts(AsyncIterator[EpisodeRecord]):
-    """The records of episodes, as they end. Closing or dropping it cancels what runs."""
+    """The records of episodes, as they end. Closing or dropping it cancels running episodes."""
 
     def __init__(self, crew: "_Crew") -> None:
         self._crew = crew
@@ -118,12 +118,12 @@ class Rollouts(AsyncIterator[EpisodeRecord]):
 
     @property
     def running(self) -> list[RunningEpisode]:
-        """The episodes that are being played, the oldest first. Another thread may ask."""
+        """The episodes being played, oldest first. Safe to call from another thread."""
         playing = list(self._crew.playing.values())
         return sorted((each.now() for each in playing), key=lambda each: -each.seconds)
 
     def cancel(self, id: str) -> bool:
-        """Cancels a running episode; returns whether there is one of this id. Call it on the event loop.
+        """Cancels a running episode; returns whether there is one with this id. Call it on the event loop.
 
         Its record has the outcome `Failed`, with the error "Cancelled". It is not retried.
         """

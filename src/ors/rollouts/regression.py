@@ -26,7 +26,7 @@ _UNKNOWN = Failed("infrastructure", "opening", "TaskUnknown", "The run does not 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that is not as it was recorded."""
+    """One value that differs from the record."""
 
     what: Kind
     recorded: Any
@@ -59,9 +59,9 @@ def is_replayable(record: EpisodeRecord) -> bool:
 async def replay(
     environment: AsyncEnvironment, record: EpisodeRecord, secrets: Mapping[str, str] | None = None
 ) -> tuple[list[Difference], list[ToolMessage]]:
-    """Plays the calls of a record; returns what differs, and the recorded results with the rewards of now.
+    """Plays the calls of a record; returns what differs, and the recorded results with their current rewards.
 
-    It stops when the episode ends at another call than it did, since the calls after that mean nothing.
+    It stops if the episode ends at a different call, since the calls after that mean nothing.
 
     Raises:
         ORSError: the session cannot be opened, or is lost.
@@ -232,7 +232,7 @@ def has_grade(cls: type) -> bool:
 async def graded(record: EpisodeRecord, grader: Callable[[TaskRef], Awaitable[Grader]]) -> EpisodeRecord:
     """The episode with the reward that the grader of its task gives. A failed one stays as it is.
 
-    If the grader raises, or returns what is no reward, the environment has failed: there is no reward.
+    If the grader raises, or returns something else, the environment has failed: there is no reward.
     """
     if isinstance(record.outcome, Failed):
         return record
@@ -281,7 +281,7 @@ async def played_again(
 ) -> EpisodeRecord:
     """The episode with the rewards that its calls earn now. A failed one stays as it is.
 
-    If a call has another result than it had, the episode fails with the error `ResultsDiffer`.
+    If the result of a call has changed, the episode fails with the error `ResultsDiffer`.
     """
     if isinstance(record.outcome, Failed):
         return record

@@ -61,7 +61,7 @@ async def open_box(
 class Sandbox:
     """An isolated place for programs and files: `async with await open_sandbox(spec) as box`.
 
-    Paths are those inside; relative ones start at `spec.workdir`. All methods raise SandboxDead at its end.
+    Paths are those inside; relative ones start at `spec.workdir`. Once it has ended, methods raise SandboxDead.
     """
 
     def __init__(self, spec: SandboxSpec, backend: SandboxBackend, cell: Cell) -> None:
@@ -104,7 +104,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         max_output: int = OUTPUT,
     ) -> ExecResult:
-        """Runs a program to its end; a string goes to `sh -c`.
+        """Runs a program to completion; a string goes to `sh -c`.
 
         Beyond `timeout` seconds, or `max_output` bytes on a stream, the program and its group are killed.
 
@@ -163,7 +163,7 @@ class Sandbox:
         env: Mapping[str, str] | None = None,
         reports: bool = False,
     ) -> Process:
-        """Starts a program that runs beside others, with streams.
+        """Starts a program in the background, with streams.
 
         With `reports` the program can also write to descriptor 3, which `Process.read_report` reads.
         """

@@ -50,7 +50,7 @@ class AsyncEnvironment(HasTools, Bound):
         return [field(split, "name", str) for split in items(await self._ask(SPLITS), Mapping, "splits")]
 
     async def list_tasks(self, split: str) -> list[Task]:
-        """All tasks of a split at once; `tasks()` fetches them as they are needed."""
+        """All tasks of a split at once; `tasks()` fetches them as needed."""
         return self._tasks(await self._ask(TASKS, {"split": split}))
 
     async def num_tasks(self, split: str) -> int:
@@ -70,7 +70,7 @@ class AsyncEnvironment(HasTools, Bound):
         return self._tasks(await self._ask(TASK_RANGE, {"split": split, "start": start, "stop": stop}))
 
     async def tasks(self, split: str, *, page_size: int | None = None) -> AsyncIterator[Task]:
-        """Iterates over the tasks of a split, fetched in pages as they are needed."""
+        """Iterates over the tasks of a split, fetched in pages as needed."""
         size = page_size or self.client.options.page_size
         total = await self.num_tasks(split)
         for start in range(0, total, size):
@@ -83,7 +83,7 @@ class AsyncEnvironment(HasTools, Bound):
         return [] if found is None else items(found, str, "names of secrets")
 
     async def reward_spec(self) -> RewardSpec:
-        """What the environment declares of its rewards: their range, and what each name means."""
+        """What the environment declares about its rewards: their range, and what each name means."""
         return reward_spec(object_of(await self._tools()))
 
     async def description(self, *, counts: bool = True) -> Mapping[str, Any] | None:
@@ -119,7 +119,7 @@ class AsyncEnvironment(HasTools, Bound):
         return AsyncSession(self, task, secrets, self.api_key, split, index)
 
     def attach(self, sid: str) -> AsyncSession:
-        """The session of that id, which was started before, by this process or another one."""
+        """The session with that id, which this process or another one started before."""
         return AsyncSession(self, api_key=self.api_key, sid=sid)
 
     async def _tools(self) -> Any:

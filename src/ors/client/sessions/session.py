@@ -270,7 +270,7 @@ class AsyncSession(HasTools, Bound):
         return await self._call(asked, on_task_id, self._transcript, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
-        """Waits for the result of a call that was started before, by this process or another one.
+        """Waits for the result of a call that this process or another one started before.
 
         Raises:
             CallOutcomeUnknown: the server no longer has its result. Otherwise as `call_tool`.

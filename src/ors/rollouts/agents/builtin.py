@@ -85,7 +85,7 @@ async def play_model(
 
 
 class NoopAgent:
-    """Replies with an empty message: what does an environment give for nothing?"""
+    """Replies with an empty message: what does an environment pay for doing nothing?"""
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
         return AgentMessage()
@@ -157,7 +157,7 @@ def _call(number: int, pair: Any) -> ToolInvocation:
 
 
 class ReplayAgent:
-    """Repeats the replies of recorded episodes, found by task and sample. Of several, the last counts."""
+    """Repeats the replies of recorded episodes, found by task and sample; the last of several counts."""
 
     def __init__(self, records: Iterable[EpisodeRecord]) -> None:
         self._replies = {episode_key(record.task, record.sample): _replies(record) for record in records}

@@ -61,7 +61,7 @@ class RunningEpisode:
 
 
 class Agent(Protocol):
-    """Plays episodes. One agent may play many at the same time: keep no state of an episode in it.
+    """Plays episodes. One agent may play many at the same time, so it must not keep the state of an episode.
 
     It may also have a method `joining(conversation, tools)`, whose async context is entered after the prompt,
     and left when the episode is over. Such an agent gets the `@terminal` tool too.

@@ -1,4 +1,4 @@
-"""How an episode ended: scored, unscored, truncated, refused or failed, and by whose fault."""
+"""How an episode ended: scored, unscored, truncated, refused or failed, and whose fault it was."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The episode could not be played to its end. It has no reward: never train on it as 0."""
+    """The episode could not be played to the end. It has no reward: never train on it as 0."""
 
     who: Party
     stage: Stage
@@ -97,7 +97,7 @@ def ended(rewards: Iterable[float | None]) -> Scored | Unscored:
 
 
 def is_lost(outcome: Outcome) -> bool:
-    """Whether the episode failed for infrastructure, so that it may be played again."""
+    """Whether the episode was lost to the infrastructure, so that it may be played again."""
     return isinstance(outcome, Failed) and outcome.who == "infrastructure"
 
 

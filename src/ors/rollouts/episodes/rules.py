@@ -52,7 +52,7 @@ def reduce_components(steps: Iterable[Mapping[str, float]], reduction: Reduction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeLimits:
-    """The limits of one episode. One that reaches a limit is truncated. None is no limit."""
+    """The limits of one episode, which is truncated when it reaches one. None means no limit."""
 
     turns: int | None = None
     """Maximum replies of the agent; the calls of the last one still run."""

@@ -25,7 +25,7 @@ from ors.rollouts.episodes.outcome import Failed, Outcome, Party, Refused, Score
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """What episodes without a reward count as. None leaves them out, which makes giving up pay."""
+    """What episodes without a reward count as. None leaves them out, which rewards giving up."""
 
     unscored_reward: float | None = 0.0
     truncated_reward: float | None = 0.0

@@ -72,15 +72,15 @@ class Comparison:
 
     @property
     def is_significant(self) -> bool:
-        """Whether chance explains the difference in fewer than one of twenty cases."""
+        """Whether chance would explain the difference in fewer than one of twenty cases."""
         return self.p is not None and self.p < 1 - CONFIDENCE
 
 
 def compare(before: Iterable[Entry], after: Iterable[Entry]) -> Comparison | None:
     """Compares the mean rewards of two runs, paired by task; None if they have no task in common.
 
-    Tasks differ much more from each other than runs do, so each task is compared with itself, and each task
-    counts the same, however many episodes it has. With up to 16 tasks that differ, the test is an exact
+    Tasks differ from each other much more than runs do, so each task is compared with itself, and all tasks
+    count equally, however many episodes they have. With up to 16 tasks that differ, the test is an exact
     permutation test: it assumes nothing of the distribution, which matters when tasks are few. With more, it
     is the paired t-test, which then gives nearly the same.
     """

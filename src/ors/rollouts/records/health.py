@@ -1,4 +1,4 @@
-"""Health of a run: what its episodes show of faults, of wasted work and of rewards that were not deserved.
+"""Health of a run: faults, wasted work and undeserved rewards that its episodes show.
 
 What chance can cause, such as a task that never succeeds, is a finding only if chance is no explanation:
 `ALPHA` is how often it may be. Failures, limits and rewards out of range are counted.
@@ -38,7 +38,7 @@ Found = Iterator["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something about a run that a person should look at."""
+    """Something in a run that a person should look at."""
 
     kind: str
     """Such as "never_succeeds"; of failures, also who failed, at which stage, and the error."""

@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def score(self) -> float | None:
-        """What it counts as in means: its reward, or what was chosen for its outcome; None if it failed."""
+        """What it counts as in means: its reward, or the value chosen for its outcome; None if it failed."""
         return self.scoring.score(self.outcome, self.reward)
 
     @property
@@ -180,7 +180,7 @@ class BrokenLine:
 
 
 class Run:
-    """A run that is read. It may still be written: `refresh` reads what was added."""
+    """A run being read. It may still be written to: `refresh` reads what was added."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -316,7 +316,7 @@ def read_run(folder: str | Path) -> Run:
 
 
 def find_runs(folder: str | Path) -> Iterator[Path]:
-    """Folders of runs: the folder itself, or those below it. Hidden folders are left out."""
+    """Folders of runs: the folder itself, or those below it. Hidden folders are skipped."""
     for path, folders, files in os.walk(folder):
         if FILE in files:
             yield Path(path)

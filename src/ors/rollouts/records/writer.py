@@ -39,7 +39,7 @@ class RunWriter:
     """
 
     def __init__(self, folder: Path, part: str = "", info: RunInfo | None = None) -> None:
-        """Opens the file of a part, and describes the run by `info` if nobody has done so.
+        """Opens the file of a part, and describes the run by `info` if nobody has done so yet.
 
         The lock comes first: who has it has written `run.json`, or has found it.
         """
@@ -62,7 +62,7 @@ class RunWriter:
 
     @classmethod
     def create(cls, folder: str | Path, info: RunInfo, *, part: str = "", append: bool = False) -> Self:
-        """Creates a run and opens it. With `append`, a run that is there already is continued.
+        """Creates a run and opens it. With `append`, an existing run is continued.
 
         Raises:
             RunError: there is a run already, or another process writes to it.
