@@ -61,7 +61,7 @@ async def open_box(
 class Sandbox:
     """An isolated place for programs and files: `async with await open_sandbox(spec) as box`.
 
-    Paths are those inside; relative ones start at `spec.workdir`. Once it has ended, methods raise SandboxDead.
+    Paths are those inside; relative ones start at `spec.workdir`. Its methods raise SandboxDead at its end.
     """
 
     def __init__(self, spec: SandboxSpec, backend: SandboxBackend, cell: Cell) -> None:
