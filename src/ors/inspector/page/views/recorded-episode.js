@@ -107,9 +107,8 @@ export class EpisodeColumn {
     else
       fill(
         this.#more,
-        button(
-          `Show more: ${count(total - this.told)} of ${plural(total, "message")} remain`,
-          () => this.#next(),
+        button(`Show more: ${count(total - this.told)} of ${plural(total, "message")} remain`, () =>
+          this.#next(),
         ),
       );
   }

@@ -11,7 +11,7 @@ const FOLD_CHARS = 1500;
 const FOLD_LINES = 20;
 
 /** The messages as items of a list; `load` fetches blobs, `first` is the number of the first call. */
-export function conversation(messages, outcome, load, first = 1) {
+export function conversation(messages, outcome, load, first) {
   const items = [];
   let n = first;
   let open = [];
@@ -161,7 +161,10 @@ const ENDINGS = {
     "Truncated.",
     ({ limit, detail }) => `The episode reached its limit of ${limit}. ${detail ?? ""} `,
   ],
-  refused: ["Refused.", () => "The model refused to continue, or its provider withheld the reply. "],
+  refused: [
+    "Refused.",
+    () => "The model refused to continue, or its provider withheld the reply. ",
+  ],
   failed: [
     "Failed.",
     ({ who, stage, may_have_run: ran }) =>

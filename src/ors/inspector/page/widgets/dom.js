@@ -78,7 +78,7 @@ export function button(label, act, props = {}) {
 }
 
 /** A button that copies text to the clipboard and confirms it. */
-export function copyButton(label, text, props = {}) {
+export function copyButton(label, text) {
   return button(
     label,
     async (_, node) => {
@@ -86,7 +86,7 @@ export function copyButton(label, text, props = {}) {
       node.textContent = "Copied";
       setTimeout(() => (node.textContent = label), 1200);
     },
-    { class: "small", ...props },
+    { class: "small" },
   );
 }
 

@@ -41,14 +41,14 @@ export const percent = (value) => (value === null ? "–" : `${Math.round(value 
 const rounded = (value) => (value === null ? "–" : reward(Number(value.toPrecision(3))));
 
 /**
- * The episodes of an environment, or of all, in the points of the last `span` seconds before `at`.
+ * The episodes of an environment, or of all, in the points of the last minute before `at`.
  * @param {import("../api/types.js").Point[]} points
  * @param {string} environment
  * @param {number} at
  */
-export function recentTotals(points, environment, at, span = RECENT_SECONDS) {
+export function recentTotals(points, environment, at) {
   let sum = NONE;
-  for (let n = points.length - 1; n >= 0 && points[n].at > at - span; n--) {
+  for (let n = points.length - 1; n >= 0 && points[n].at > at - RECENT_SECONDS; n--) {
     if (points[n].at <= at)
       for (const [name, one] of Object.entries(points[n].episodes ?? {}))
         if (!environment || name === environment) sum = plus(sum, one);

@@ -9,8 +9,8 @@ const TOP = 8;
 const RIGHT = 10;
 
 /** Round numbers that span from `low` to `high`. */
-function ticks(low, high, wanted = 3) {
-  const step0 = (high - low || 1) / wanted;
+function ticks(low, high) {
+  const step0 = (high - low || 1) / 3;
   const power = 10 ** Math.floor(Math.log10(step0));
   const step = [1, 2, 2.5, 5, 10].map((n) => n * power).find((n) => n >= step0 * 0.999);
   const found = [];
@@ -33,11 +33,11 @@ function ticks(low, high, wanted = 3) {
  * @param {object} given
  * @param {Series[]} given.series
  * @param {string} given.label
- * @param {number} [given.width]
- * @param {number} [given.height]
- * @param {number[]} [given.xs]
- * @param {(y: number) => string} [given.format]
- * @param {(x: number) => string} [given.xFormat]
+ * @param {number} given.width
+ * @param {number} given.height
+ * @param {number[]} given.xs
+ * @param {(y: number) => string} given.format
+ * @param {(x: number) => string} given.xFormat
  * @param {number} [given.gap]
  * @param {number} [given.least]
  * @param {number} [given.most]
@@ -45,11 +45,11 @@ function ticks(low, high, wanted = 3) {
 export function plot({
   series,
   label,
-  width = 420,
-  height = 150,
-  xs,
-  format = String,
-  xFormat = String,
+  width,
+  height,
+  xs: [from, to],
+  format,
+  xFormat,
   gap = Infinity,
   least = 0,
   most = 0,
@@ -60,10 +60,6 @@ export function plot({
   const [lowest, highest] = [Math.min(least, ...all), Math.max(least, most, ...all)];
   const marks = ticks(lowest, highest > lowest ? highest : lowest + 1);
   const [low, high] = [marks[0], marks.at(-1)];
-  const [from, to] = xs ?? [
-    Math.min(...series.flatMap((one) => one.points.map(([x]) => x))),
-    Math.max(...series.flatMap((one) => one.points.map(([x]) => x))),
-  ];
   const x = (value) => LEFT + ((value - from) / (to - from || 1)) * (width - LEFT - RIGHT);
   const y = (value) =>
     height - BOTTOM - ((value - low) / (high - low || 1)) * (height - BOTTOM - TOP);
