@@ -94,24 +94,21 @@ class MultiplexedTransport:
             first.set_result(None)
 
     async def _link(self, headers: Mapping[str, str]) -> "Link | None":
-        """The link for a request, if there is one or one can be made."""
+        """A link for a request that has none, if one can be made."""
         loop = running_loop()
         if self._loop is not loop:
             self._move_to(loop)
         key = headers.get(API_KEY, "")
         link = self._links.get(key)
-        if link is not None and link.is_up:
-            return link
         if link is not None and link.is_garbled:
             self._by_http[key] = math.inf
         if not self._ours or loop.time() < self._by_http.get(key, 0):
             return None
         async with self._linking:
-            link = self._links.get(key)
-            if link is not None and link.is_up:
-                return link
-            # Perhaps the request before this one has just been refused.
-            return None if loop.time() < self._by_http.get(key, 0) else await self._make(loop, key)
+            # Perhaps the request before this one has made it, or has just been refused.
+            link = self.link_up(headers, loop)
+            known = link is not None or loop.time() < self._by_http.get(key, 0)
+            return link if known else await self._make(loop, key)
 
     async def _make(self, loop: asyncio.AbstractEventLoop, key: str) -> "Link | None":
         asked = {API_KEY: key} if key else {}
