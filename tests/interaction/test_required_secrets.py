@@ -57,7 +57,7 @@ async def test_sessions_for_tests_need_it_too() -> None:
 @pytest.mark.parametrize("given", ["judge_key", [1], [""]])
 def test_a_list_that_is_none_is_refused_when_the_server_is_built(given: object) -> None:
     wrong = type("Wrong", (Keyed,), {"required_secrets": given})
-    with pytest.raises(InvalidEnvironment, match=r"Wrong.required_secrets is a list of names"):
+    with pytest.raises(InvalidEnvironment, match=r"Wrong.required_secrets must be a list of names"):
         Server([wrong])
 
 

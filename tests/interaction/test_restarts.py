@@ -69,7 +69,7 @@ async def test_a_call_of_a_server_that_stays_away_is_lost_with_its_session_and_s
             await begun.wait()
             process.kill()
             process.wait()
-            with pytest.raises(SessionLost, match=r"gone or cannot be reached.* may have run") as caught:
+            with pytest.raises(SessionLost, match=r"gone or cannot be reached.* may have finished") as caught:
                 await call
             assert (caught.value.reason, caught.value.sid) == ("unreachable", session.sid)
 
