@@ -216,7 +216,7 @@ def test_trajectories_are_exported_with_all_outcomes(first: Path, tmp_path: Path
     [
         (["show", "."], ". is not a run: it has no run.json"),
         (["show", "nowhere"], "nowhere is not a run"),
-        (["show", "first", "99"], "no episodes of first have an id that begins with '99'"),
+        (["show", "first", "99"], "first has no episode '99' among its 8"),
         (["show", "first", "0000"], "8 episodes of first have an id that begins with '0000'"),
         (["list", "nowhere"], "Folder 'nowhere' does not exist"),
         (["compare", "first", "nowhere"], "nowhere is not a run"),

@@ -61,7 +61,12 @@ def test_an_id_may_be_shortened_while_it_is_clear(tmp_path: Path) -> None:
     run = read_run(written(tmp_path, episode(0, id="aab1"), episode(1, id="abb2"), episode(2, id="7777")))
     assert run.number("ab") == 1
     assert run.number("77") == 2
-    for word, said in (("a", "2 episodes"), ("c", "no episodes"), ("", "no episodes"), ("3", "no episodes")):
+    for word, said in (
+        ("a", "2 episodes"),
+        ("c", "no episode 'c'"),
+        ("", "no episode ''"),
+        ("3", "no episode '3'"),
+    ):
         with pytest.raises(RunError, match=said):
             run.number(word)
 

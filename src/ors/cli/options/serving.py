@@ -280,7 +280,8 @@ class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no su
         except (TypeError, ValueError):
             number = -1
         if not number >= 0:
-            self.fail(f"{value!r} is not a {self.name} of 0 or more", param, ctx)
+            kind = "an integer" if self._number is int else "a number"
+            self.fail(f"{value!r} is not {kind} of 0 or more" + ", or none" * self._optional, param, ctx)
         return number
 
 

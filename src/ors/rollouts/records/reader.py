@@ -259,10 +259,10 @@ class Run:
         if re.fullmatch("0|[1-9][0-9]*", which) and int(which) < len(self._entries):
             return int(which)
         found = [number for id, number in self._by_id.items() if which and id.startswith(which)]
-        if len(found) != 1:
-            raise RunError(
-                f"{len(found) or 'no'} episodes of {self.folder} have an id that begins with {which!r}"
-            )
+        if not found:
+            raise RunError(f"{self.folder} has no episode {which!r} among its {len(self._entries)}")
+        if len(found) > 1:
+            raise RunError(f"{len(found)} episodes of {self.folder} have an id that begins with {which!r}")
         return found[0]
 
     def episode(self, number: int) -> EpisodeRecord:
