@@ -130,7 +130,7 @@ async def test_a_toolset_has_the_sandbox_of_its_environment() -> None:
         toolsets = [Shell]
 
     env = Boxed()
-    with pytest.raises(ValueError, match=r"Shell needs `env\.sandbox`"):
+    with pytest.raises(ValueError, match=r"Shell requires `env\.sandbox`"):
         await env._call_tool("run", {})
     env.sandbox = "the box"  # type: ignore[attr-defined]
     assert (await env._call_tool("run", {})).root.output.blocks[0].text == "the box"  # type: ignore[union-attr]

@@ -160,7 +160,7 @@ class Toolset(ors.Toolset):
         super().__init__(env)
         self.sandbox: Any = getattr(env, sandbox_attr, None)
         if self.sandbox is None:
-            raise ValueError(f"{type(self).__name__} needs `env.{sandbox_attr}`, which is not set")
+            raise ValueError(f"{type(self).__name__} requires `env.{sandbox_attr}`, which is not set")
 
     @classmethod
     def name(cls) -> str:
