@@ -311,6 +311,27 @@ def test_json_is_checked_as_jsonschema_does(value: Any) -> None:
     assert json_schema(f"```json\n{json.dumps(value, indent=1)}\n```", SCHEMA) is expected
 
 
+EQUAL: list[tuple[dict[str, Any], Any]] = [
+    *(({"type": "integer"}, value) for value in (1.0, 1.5, 1e300, True)),
+    *(({"const": 1}, value) for value in (1.0, True, 1.5)),
+    *(
+        ({"enum": [[1], {"a": 0, "b": [2]}]}, value)
+        for value in ([1.0], [True], {"b": [2], "a": 0.0}, {"a": 0})
+    ),
+    *(
+        ({"uniqueItems": True}, value)
+        for value in ([1, 1.0], [1, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}])
+    ),
+    *(({"minimum": 2}, value) for value in (True, False, 1, 2.0)),
+]
+
+
+@pytest.mark.parametrize(("schema", "value"), EQUAL, ids=json.dumps)
+def test_json_values_are_equal_as_the_standard_says(schema: dict[str, Any], value: Any) -> None:
+    expected = jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert json_schema(json.dumps(value), schema) is expected
+
+
 def test_json_is_checked_by_a_pydantic_type() -> None:
     class Person(BaseModel):
         name: str

@@ -144,20 +144,40 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
 
 
 def _of(kind: Any, keeps: _Rule) -> _Rule:
-    """A rule for values of one kind, which all others keep."""
-    return lambda value, rule, schema, fits: not isinstance(value, kind) or keeps(value, rule, schema, fits)
+    """A rule for values of one kind, which all others keep. True and false are no numbers."""
+
+    def checked(value: Any, rule: Any, schema: Any, fits: Any) -> bool:
+        return not isinstance(value, kind) or isinstance(value, bool) or keeps(value, rule, schema, fits)
+
+    return checked
 
 
 def _types(value: Any) -> set[str]:
-    return {type_of(value), "number" if type(value) in (int, float) else type_of(value)}
+    """The types of a value: 1 and 1.0 are both an integer and a number."""
+    if type(value) is float:
+        return {"number", "integer"} if value.is_integer() else {"number"}
+    return {type_of(value), "number"} if type(value) is int else {type_of(value)}
+
+
+def _plain(value: Any) -> Any:
+    """The value, so that its text is that of all equal ones: 1 is equal to 1.0, and not to true."""
+    if isinstance(value, dict):
+        return {name: _plain(value[name]) for name in sorted(value)}
+    if isinstance(value, list | tuple):
+        return [*map(_plain, value)]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _text(value: Any) -> bytes:
+    return dumps(_plain(value))
 
 
 _NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$defs", "definitions", "$comment"}
 # Each takes the value, the rule, the schema around it, and a function that checks a value by a schema.
 _RULES: dict[str, _Rule] = {
     "type": lambda v, r, s, fits: not _types(v).isdisjoint(types(s)),
-    "enum": lambda v, r, s, fits: dumps(v) in map(dumps, r),
-    "const": lambda v, r, s, fits: dumps(v) == dumps(r),
+    "enum": lambda v, r, s, fits: _text(v) in map(_text, r),
+    "const": lambda v, r, s, fits: _text(v) == _text(r),
     "$ref": lambda v, r, s, fits: fits(v, r),
     "not": lambda v, r, s, fits: not fits(v, r),
     "anyOf": lambda v, r, s, fits: any(fits(v, each) for each in r),
@@ -169,7 +189,7 @@ _RULES: dict[str, _Rule] = {
     ),
     "required": _of(dict, lambda v, r, s, fits: v.keys() >= set(r)),
     "items": _of(list, lambda v, r, s, fits: all(fits(each, r) for each in v)),
-    "uniqueItems": _of(list, lambda v, r, s, fits: not r or len(set(map(dumps, v))) == len(v)),
+    "uniqueItems": _of(list, lambda v, r, s, fits: not r or len(set(map(_text, v))) == len(v)),
     "pattern": _of(str, lambda v, r, s, fits: regex(v, r)),
     **{f"min{what}": _of(kind, lambda v, r, s, fits: len(v) >= r) for what, kind in _SIZES.items()},
     **{f"max{what}": _of(kind, lambda v, r, s, fits: len(v) <= r) for what, kind in _SIZES.items()},
