@@ -18,6 +18,7 @@ from ors.judges import contains, exact, json_schema, math_equal, multiple_choice
         ("  paris\n", "Paris", True),
         ("New   York", "new york", True),
         ("STRASSE", "straße", True),
+        ("cafe\u0301", "CAFÉ", True),
         ("Paris.", "Paris", False),
         ("", "", True),
         ("", "Paris", False),

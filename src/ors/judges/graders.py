@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from math import isclose, isfinite
 from typing import Annotated, Any
+from unicodedata import normalize
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
@@ -201,7 +202,7 @@ _RULES: dict[str, _Rule] = {
 
 
 def _folded(text: str) -> str:
-    return " ".join(text.split()).casefold()
+    return " ".join(normalize("NFC", text).split()).casefold()
 
 
 def _valid(validate: Callable[[str], Any], text: str) -> bool:
