@@ -1,1 +1,1 @@
-"""Example environments, one file each; `python -m examples` serves them all."""
+"""Example environments, one file each; `python -m examples` serves those that need no API key."""

@@ -1,4 +1,4 @@
-"""Serves all examples and says what to try: `python -m examples [--host HOST] [--port PORT]`."""
+"""Serves the examples that need no API key, and says what to try: `python -m examples [--host HOST] [--port PORT]`."""
 
 import argparse
 import errno
@@ -42,7 +42,7 @@ def main() -> None:
     """Serves until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m examples", description="Serve the example environments.")
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8080, help="0 takes any free port (default: 8080)")
+    parser.add_argument("--port", type=int, default=8080, help="0 picks a free port (default: 8080)")
     given = parser.parse_args()
     if not is_loopback(given.host):
         parser.error("without a key, for this machine only: try ORS_API_KEYS=... ors serve examples/maze.py")
