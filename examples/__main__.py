@@ -1,4 +1,4 @@
-"""Serves the examples that need no API key, and says what to try: `python -m examples [--host HOST] [--port PORT]`."""
+"""Serves the examples that need no API key: `python -m examples [--host HOST] [--port PORT]`."""
 
 import argparse
 import errno
