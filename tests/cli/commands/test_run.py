@@ -210,6 +210,11 @@ def test_a_program_that_raises_is_one_line(tmp_path: Path, line: str, said: str)
     assert said in done.err
 
 
+def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    done = run("run", "x.py", cwd=tmp_path)
+    assert (done.code, done.err) == (3, "Error: No such file or folder: x.py\n")
+
+
 @pytest.mark.parametrize("name", ["get_messages", "score_group"])
 def test_a_method_that_is_not_offered_is_refused_by_name(folder: Path, name: str) -> None:
     with open(folder / "server.py", "a") as file:

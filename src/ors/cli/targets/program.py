@@ -39,6 +39,8 @@ class Program:
 
     def run(self) -> None:
         """Runs it as `python` would."""
+        if not self.is_module and not os.path.exists(self.name):
+            raise Unreachable(f"No such file or folder: {self.name}")
         keep_report_apart()
         sys.path.insert(0, str(self.folder))
         sys.argv = [self.name, *self.arguments]
