@@ -189,6 +189,14 @@ class Fleet:
         row = next(row for row in self.rows if row.node in nodes)
         return row, nodes[row.node]
 
+    def moved(self, away_from: "HostInfo") -> None:
+        """Waits until three hosts are up on other nodes than that one's.
+
+        Ray restarts the lost one in its slot. If that takes over ten seconds, as when its lease waits at a
+        full node, the deployment starts another one, in another slot.
+        """
+        until(lambda: sum(row.node != away_from.node for row in self.rows) == 3)
+
     def back(self, was: "HostInfo") -> "HostInfo":
         """The next incarnation of a host, once it is up."""
         return next(

@@ -261,7 +261,7 @@ def test_a_drained_node_keeps_its_sessions_and_gets_no_new_ones(fleet: Fleet, fr
     assert run(*command, victim.node[:12]).code == 0
     try:
         until(lambda: fleet.row(victim.slot).retiring)
-        until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
+        fleet.moved(away_from=victim)
         for _ in range(20):
             fresh = str(front.post("/create_session").json()["sid"])
             assert int(fresh[:4], 16) != victim.slot
@@ -331,7 +331,7 @@ def test_a_raylet_that_dies_takes_its_host_along(fleet: Fleet, front: Raw) -> No
         assert call.rest().error().startswith("Session lost: ")
     gone(pid)  # or it would live on beside its replacement
     assert one.post("/ping", sid=sid).status == 410
-    assert fleet.back(victim).node != victim.node
+    fleet.moved(away_from=victim)
     fleet.cluster.remove_node(node, allow_graceful=False)
 
 
@@ -346,7 +346,7 @@ def test_a_node_that_dies_loses_its_own_sessions_only(fleet: Fleet, front: Raw) 
     assert one.post("/ping", sid=sid).status == 410
     fresh = fleet.session(one, other.slot)  # new sessions begin before the host is back
     assert one.call(fresh, "nothing").result()["ok"] is True
-    assert fleet.back(victim).node != victim.node
+    fleet.moved(away_from=victim)
     for each in (kept, fresh):
         assert one.call(each, "nothing").result()["ok"] is True
         assert one.post("/delete", sid=each).status == 200
@@ -360,7 +360,7 @@ def test_a_frozen_node_is_given_up_and_leaves_no_second_life(fleet: Fleet, front
     with one.opened(sid, "stay") as call, frozen(family(raylet(node))):
         assert call.rest().error().startswith("Session lost: ")
         assert one.post("/ping", sid=sid).status == 410
-        until(lambda: sum(row.node != victim.node for row in fleet.rows) == 3)
+        fleet.moved(away_from=victim)
     gone(pid)
     fleet.cluster.remove_node(node, allow_graceful=False)
 
