@@ -1,10 +1,16 @@
 """Kept results, and the listeners of a call, without a server."""
 
 import asyncio
+import resource
 import weakref
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from ors import Server
+from ors.client import ORS, Options, Task
+from ors.errors import ToolCallError
 from ors.limits import Limits
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
@@ -12,6 +18,8 @@ from ors.server.sessions import kept_results
 from ors.server.sessions.calls import Call, Calls
 from ors.server.sessions.kept_results import RECORD_BYTES, KeptResults
 from ors.server.sessions.shared import Shared
+from tests.support.environments import Lab
+from tests.support.live_server import serving
 
 
 class Owner(Calls):
@@ -32,6 +40,31 @@ def finished(id: str, finished_at: float = 0.0, key: str | None = None, awaited:
     call.finished_at, call.seconds = finished_at, 0.5
     call.listener = None if awaited else print
     return call
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.untraced
+@pytest.mark.parametrize("tool", ["nothing", "no such tool"])
+def test_a_kept_result_takes_little_more_memory_than_its_bytes(tool: str) -> None:
+    """As orjson makes them, they would take 5 KB each."""
+    lab, options = Server([Lab], inspector=False), Options(keep_messages=False)
+    with (
+        serving(lab) as url,
+        ORS(url, options=options) as client,
+        client.environment("lab").session(Task("lab", {})) as session,
+    ):
+
+        def call(count: int) -> int:
+            for _ in range(count):
+                with suppress(ToolCallError):
+                    session.call_tool(tool, {})
+            return resident_bytes()
+
+        before = call(500)
+        assert (call(4000) - before) / 4000 < 2048
 
 
 def test_over_budget_the_oldest_delivered_results_are_evicted_first() -> None:

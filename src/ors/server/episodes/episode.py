@@ -21,7 +21,15 @@ from ors.errors import BadRequest, Gone, SandboxLimit, ServerFailed, ToolError
 from ors.limits import Limits
 from ors.server.episodes.author_code import AuthorCode, CallOrder, EnvironmentForks, OutOfTime, within
 from ors.server.episodes.error_text import trace
-from ors.server.episodes.result import Result, already_finished, cut, failed, finished_meanwhile, refused
+from ors.server.episodes.result import (
+    COPIED_BYTES,
+    Result,
+    already_finished,
+    cut,
+    failed,
+    finished_meanwhile,
+    refused,
+)
 from ors.server.episodes.threads import failure_reason
 from ors.types import (
     Blocks,
@@ -222,12 +230,14 @@ class Episode:
         if self._steps_left is not None and self._was_last_step() and not finished:
             output, finished = output.model_copy(update={"finished": True}), True
         result = dumps({"ok": True, "output": output.__dict__ if type(output) is ToolOutput else output})
-        limit = self._limits.result_bytes
-        if len(result) > limit:
+        size, limit = len(result), self._limits.result_bytes
+        if size > limit:
             if definition is None or not definition.truncate:
-                size = f"{len(result)} of {limit} bytes"
-                return failed(f"Tool {name!r} exceeded its output limit: {size}", "limit")
+                text = f"Tool {name!r} exceeded its output limit: {size} of {limit} bytes"
+                return failed(text, "limit")
             result = cut(output, limit)
+        elif size <= COPIED_BYTES:
+            result = b"%b" % result
         if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode, which has only one end and one last reward.
             return finished_meanwhile(name)

@@ -8,6 +8,8 @@ from ors._json import dumps
 from ors._protocol import error_event
 from ors.types import Block, ImageBlock, RunToolError, TextBlock, ToolOutput
 
+COPIED_BYTES = 2**15
+"""What is kept is copied up to this size: orjson leaves 4 KB or more reserved behind its bytes."""
 MARKER = "\n… [cut: {shown} of {whole} characters are shown]"
 
 
@@ -32,7 +34,7 @@ def failed(message: str, reason: str) -> Result:
 
 def refused(error: RunToolError) -> Result:
     """The result of a call that the tool or the server refused."""
-    return Result(dumps(error), "refused", error.reason or "tool")
+    return Result(b"%b" % dumps(error), "refused", error.reason or "tool")
 
 
 def already_finished(name: str) -> Result:

@@ -188,7 +188,7 @@ class ServerSession:
         self.score.failed &= bool(self.score.calls)
         if self._shared.observers.watched:
             self._shared.observers.show(PromptAsked(self.sid, prompt))
-        told = dumps(prompt)
+        told = b"%b" % dumps(prompt)  # it is kept: see COPIED_BYTES
         if self._shared.recent is not None:
             self._shared.recent.add_prompt(self.sid, self.key, told)
         return told
