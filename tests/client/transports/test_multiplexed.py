@@ -470,6 +470,20 @@ async def test_a_long_result_arrives_whole(repeating: Raw, size: int) -> None:
         assert len(told) == 1
 
 
+async def test_a_task_id_is_told_once_though_the_link_breaks_within_the_result(repeating: Raw) -> None:
+    told: list[str] = []
+
+    def cut(task_id: str) -> None:
+        told.append(task_id)
+        link_of(client).cut()
+
+    async with AsyncORS(repeating.url, options=QUICK) as client:
+        session = await client.environment("repeating").session(Task("repeating", {})).start()
+        made = await session.call_tool("repeat", {"count": LONG}, on_task_id=cut)
+        assert made.blocks[0].text == "x" * LONG  # type: ignore[union-attr]
+    assert len(told) == 1
+
+
 def test_an_answer_that_nobody_reads_holds_up_no_other(repeating: Raw) -> None:
     raw, sid = repeating, repeating.session("repeating")
     body = json.dumps({"name": "repeat", "input": {"count": LONG}}).encode()

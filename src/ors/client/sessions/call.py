@@ -96,7 +96,7 @@ class PendingCall(Interruptible):
         silence = self.loop.time() + remote.options.heartbeat_seconds
         self.silent_after = silence if remote.honours_keys else self._deadline
         link = None if remote.links is None else remote.links.link_up(to.headers, self.loop)
-        on_task_id = self._on_task_id if self._task_id is None else None
+        on_task_id = None if self._on_task_id is None else self._tell
         answer = None if link is None else link.call(to.wire_path, to.sid, self._key, self.body, on_task_id)
         if answer is None:
             headers = {**to.headers, IDEMPOTENCY_KEY: self._key}
@@ -129,6 +129,12 @@ class PendingCall(Interruptible):
         elif not isinstance(error, TransportError):
             self.loop.call_soon(self.interrupt, error)  # when the call has woken, unless it is over then
 
+    def _tell(self, task_id: str) -> None:
+        """Tells the caller the id of the call, once: every attempt receives it."""
+        on_task_id, self._on_task_id = self._on_task_id, None
+        if on_task_id is not None:
+            on_task_id(task_id)
+
     def _still_arrives(self, answer: Answer) -> bool:
         return self.loop.time() - answer.heard < self._remote.options.heartbeat_seconds
 
@@ -160,7 +166,7 @@ class PendingCall(Interruptible):
                 self._task_id = self._asked["task_id"] = reader.task_id
                 self.body = dumps(self._asked)
                 if self._on_task_id is not None:
-                    self._on_task_id(reader.task_id)
+                    self._tell(reader.task_id)
             if done:
                 return
             if silent_after > self._deadline + options.heartbeat_seconds:
