@@ -131,7 +131,7 @@ def test_every_error_has_a_section_that_says_what_to_do(pages: Mapping[str, str]
         assert error.__doc__ != error.__bases__[0].__doc__, f"{error.__name__} has no docstring of its own"
 
 
-INNER = {"ors.cli", "ors.cluster.local", "ors.inspector", "ors.openreward"}
+INNER = {"ors.cli", "ors.inspector", "ors.openreward"}
 """Packages of the command line and of the server's own."""
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ors import Environment, Limits, Server
-from ors.cluster.routing.peer import UNIX
+from ors.cluster.peers import UNIX
 from ors.cluster.servers import LinkedServer, RouterServer
 from ors.server.connections.link import LinkServer
 from tests.support.raw_http import Raw

@@ -8,12 +8,11 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
-from ors.cluster.link.client import Forwarded
-from ors.cluster.link.handover import HandoverServer, HandoverTarget
-from ors.cluster.link.server import upgrade
-from ors.cluster.routing.pages import answer_of
-from ors.cluster.routing.peers import Peers
-from ors.cluster.routing.router import Router, creates, is_feed
+from ors.cluster.handover import HandoverServer, HandoverTarget
+from ors.cluster.link import Forwarded, upgrade
+from ors.cluster.pages import answer_of
+from ors.cluster.peers import Peers
+from ors.cluster.router import Router, creates, is_feed
 from ors.errors import AuthenticationError, ORSError, Unavailable
 from ors.limits import Limits
 from ors.server import Server, is_loopback
@@ -31,6 +30,8 @@ from ors.server.process.runner import Part, Runner
 from ors.server.routes import AT_ROUTER, is_open, keyless_bytes
 from ors.server.sessions.admission import digest
 from ors.server.sessions.shared import Identity
+
+log = logging.getLogger("ors.cluster")
 
 MOVE_AFTER = 16
 """After this many requests in a row for another server of the machine, a connection moves there; after one
@@ -188,8 +189,6 @@ class _Links(Part):
         if self._handover is not None:
             yield self._handover.fileno()
 
-
-log = logging.getLogger("ors.cluster")
 
 FIRST_CONNECT_SECONDS = 5.0
 MOST_KNOWN_KEYS = 1024

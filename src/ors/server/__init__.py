@@ -38,7 +38,7 @@ TRACES_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_EN
 """OpenTelemetry's own: with one of them set and the extra installed, spans are sent there."""
 BANNER = "ors.cli.output.banner:Banner"
 """What `run` prints when it has started. By name, since the command line imports the server."""
-LINK = "ors.cluster.link.server:upgrade"
+LINK = "ors.cluster.link:upgrade"
 """Makes links to a server possible. By name, since the cluster imports the server."""
 Launch = Callable[[Sequence[type[Environment]], dict[str, Any], dict[str, Any]], None]
 LAUNCH: ContextVar[Launch | None] = ContextVar("ors_launch", default=None)

@@ -24,7 +24,7 @@ from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.process import started, supervise
 from ors.cli.targets.resolve import built, environments, roots
 from ors.cli.targets.variants import given_settings, parameters
-from ors.cluster.local.messages import VARIABLE, WorkerConfig
+from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.system import leave
 
@@ -112,8 +112,8 @@ class Serving:
         return supervise(self._roots(), listen, self.port, self.secrets, ending_seconds)
 
     def _supervise(self) -> int:
-        from ors.cluster.link.handover import listeners
-        from ors.cluster.local.supervisor import Supervisor
+        from ors.cluster.handover import listeners
+        from ors.cluster.supervisor import Supervisor
 
         with flags.in_words(self.host, self.port):
             sockets = listeners(self.host, self.port, self.workers.workers)
@@ -187,7 +187,7 @@ class Serving:
             runner.leave()
 
     def _work(self, server: Server, config: WorkerConfig, access: dict[str, Any]) -> None:
-        from ors.cluster.local.worker import Worker
+        from ors.cluster.worker import Worker
 
         def listening(url: str) -> None:
             self.on_start(server, config.slot)

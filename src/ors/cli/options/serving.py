@@ -32,14 +32,14 @@ from ors.cli.options.shared import (
 )
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.process import LISTENER
-from ors.cluster.local.messages import VARIABLE, WorkerConfig
+from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.runner import bound
 from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
 if TYPE_CHECKING:
-    from ors.cluster.local.supervisor import Policy
+    from ors.cluster.supervisor import Policy
 
 EXPOSED = (
     "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools. "
@@ -209,7 +209,7 @@ class Workers:
         return next((f"--{name.replace('_', '-')}" for name in names if given(name)), "")
 
     def policy(self, limits: Limits) -> "Policy":
-        from ors.cluster.local.supervisor import Policy
+        from ors.cluster.supervisor import Policy
 
         return Policy(
             drain_seconds=self.drain_seconds,

@@ -11,8 +11,8 @@ from typing import Any
 import ray
 
 from ors import Environment, Server
+from ors.cluster.handover import listeners
 from ors.cluster.hosting import SILENCE_SECONDS, HostInfo, HostURLs
-from ors.cluster.link.handover import listeners
 from ors.cluster.servers import LinkedServer, RouterServer
 from ors.limits import Limits
 from ors.server.sessions.shared import Identity

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ors import Limits
-from ors.cluster.routing import peer, peers, router
+from ors.cluster import peers, router
 from ors.server.connections.link import LinkServer
 from ors.server.sessions.shared import new_incarnation
 from tests.support.commands import running
@@ -196,7 +196,7 @@ def test_pages_of_all_servers_leave_out_one_that_dies_meanwhile(tmp_path: Path) 
 def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peer, "SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(peers, "SILENCE_SECONDS", 3.0)
     monkeypatch.setattr(router, "ARRIVAL_SECONDS", 0.2)
     variables = {"YARD": str(tmp_path / "traces")}
     with (
@@ -214,7 +214,7 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
                 ping = front.post("/ping", sid=each)
                 assert (ping.status, ping.headers["ors-reason"]) == (503, "unreachable")
                 assert ping.headers["retry-after"] == "1"
-            monkeypatch.setattr(peer, "GIVE_UP_SECONDS", 1.0)
+            monkeypatch.setattr(peers, "GIVE_UP_SECONDS", 1.0)
             while front.post("/ping", sid=sid).status == 503:
                 pass
             assert front.post("/ping", sid=sid).status == 410
@@ -228,7 +228,7 @@ def test_a_server_that_stands_still_is_not_called_lost_until_it_is_given_up(
 def test_a_server_that_stands_still_holds_up_nobody_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(peer, "QUIET_SECONDS", 2.5)
+    monkeypatch.setattr(peers, "QUIET_SECONDS", 2.5)
     go = threading.Event()
     with linked_servers(2, tmp_path, [Lab]) as made:
         raw = made[0].raw

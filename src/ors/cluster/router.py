@@ -8,10 +8,9 @@ from typing import Any
 
 from ors import _protocol
 from ors._protocol import PREFIX_CHARS
-from ors.cluster.link.client import LOST, WORKER_LOST, Forwarded
-from ors.cluster.routing.pages import MergedPages
-from ors.cluster.routing.peer import Peer, prefix_route
-from ors.cluster.routing.peers import Peers
+from ors.cluster.link import LOST, WORKER_LOST, Forwarded
+from ors.cluster.pages import MergedPages
+from ors.cluster.peers import Peer, Peers, prefix_route
 from ors.errors import Gone, ORSError, Unavailable
 from ors.server.app import App
 from ors.server.http.answers import STREAM, Answer, refusal

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from ors.cluster.link.handover import HandoverClient, HandoverServer
-from ors.cluster.routing.peer import UNIX
+from ors.cluster.handover import HandoverClient, HandoverServer
+from ors.cluster.peers import UNIX
 from ors.cluster.servers import MOVE_AFTER
 from tests.support import TLS
 from tests.support.environments import Lab

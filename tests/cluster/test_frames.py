@@ -14,7 +14,7 @@ import pytest
 
 from ors import Limits
 from ors._protocol.frames import read_request, request_frame
-from ors.cluster.routing.pages import _Collected, answer_of
+from ors.cluster.pages import _Collected, answer_of
 from ors.errors import BadRequest
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request

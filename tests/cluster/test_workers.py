@@ -233,7 +233,7 @@ def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_keeps_dying_is_started_after_longer_and_longer_pauses(tmp_path: Path) -> None:
-    impatient = "from ors.cluster.local import supervisor; supervisor.LONGEST_BACKOFF = 0.5"
+    impatient = "from ors.cluster import supervisor; supervisor.LONGEST_BACKOFF = 0.5"
     impatient += "; from ors.cli import main; main()"
     with crew(tmp_path, 2, command=[sys.executable, "-c", impatient]) as two:
         known, kept = set(two.living()), two.session(0)

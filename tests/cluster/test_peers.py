@@ -9,8 +9,8 @@ import pytest
 
 from ors import Server
 from ors._protocol import CREATE, PROMPT, SESSION_ID
-from ors.cluster.routing.peers import Peers
-from ors.cluster.routing.router import Router
+from ors.cluster.peers import Peers
+from ors.cluster.router import Router
 from ors.server.http.answers import Answer, Headers
 from ors.server.http.requests import Request
 from ors.server.http.streams import Later, Outcome, Sink

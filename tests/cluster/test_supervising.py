@@ -129,7 +129,7 @@ def test_a_worker_that_retires_is_killed_at_twice_the_limit_of_memory(tmp_path: 
 
 
 def test_a_replaced_worker_that_does_not_end_is_killed(tmp_path: Path) -> None:
-    hasty = "from ors.cluster.local import supervisor; supervisor.LAST_SECONDS = 0.5"
+    hasty = "from ors.cluster import supervisor; supervisor.LAST_SECONDS = 0.5"
     hasty += "; from ors.cli import main; main()"
     command = [sys.executable, "-c", hasty]
     with crew(tmp_path, 1, "--drain-seconds", "0.2", "--grace-seconds", "0.1", command=command) as one:

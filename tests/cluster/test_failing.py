@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ors.cluster.routing.pages import MergedPages
-from ors.cluster.routing.router import Router
+from ors.cluster.pages import MergedPages
+from ors.cluster.router import Router
 from ors.server.http.streams import Sink, Stream
 from ors.types import Blocks
 from tests.support.environments import Lab

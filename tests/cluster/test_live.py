@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from ors import Limits
-from ors.cluster.routing.live import _ServerFeed
+from ors.cluster.pages import _ServerFeed
 from ors.cluster.servers import LinkedServer
 from ors.server.http.requests import Request
 from ors.server.http.streams import Feed

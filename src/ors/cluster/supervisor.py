@@ -14,16 +14,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
 
-from ors.cluster.link.handover import handover_path
-from ors.cluster.local.messages import (
+from ors.cluster.handover import handover_path
+from ors.cluster.peers import UNIX
+from ors.cluster.worker import (
     Channel,
     JSONLines,
     WorkerConfig,
     WorkerReport,
     WorkerUpdate,
-    memory,
 )
-from ors.cluster.routing.peer import UNIX
 from ors.server.sessions.shared import new_incarnation
 
 QUICK_SECONDS = 10.0
@@ -250,7 +249,7 @@ class Supervisor:
             return
         self._memory_checked = now
         for worker in [worker for worker in self._all() if worker.report is not None]:
-            used = memory(worker.pid) or 0
+            used = _memory(worker.pid) or 0
             if used > 2 * limit:
                 self._say(f"Killing worker {worker.slot}: it uses {used >> 20} MiB")
                 _kill(worker, signal.SIGKILL)
@@ -348,3 +347,12 @@ def _kill(worker: _Worker, number: signal.Signals) -> None:
 
 def _ignore(number: int, frame: FrameType | None) -> None:
     """Does nothing: the wakeup socket has the number of the signal."""
+
+
+def _memory(pid: int) -> int | None:
+    """The resident memory of a process in bytes; None where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):  # another system; or it has just ended
+        return None

@@ -12,12 +12,11 @@ import pytest
 
 from ors import Limits
 from ors._protocol import frames
-from ors.cluster.routing.pages import answer_of
-from ors.cluster.routing.peer import Peer
-from ors.cluster.routing.peers import Peers
+from ors.cluster.pages import answer_of
+from ors.cluster.peers import Peer, Peers
 from ors.server.http.answers import Answer
 from ors.server.http.requests import Request
-from tests.cluster.link.test_frames import Speaker, asked
+from tests.cluster.test_frames import Speaker, asked
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers
 from tests.support.waiting import until

@@ -1,1 +1,0 @@
-"""Links: multiplexed connections between servers."""

@@ -1,1 +1,0 @@
-"""Workers: server processes on this machine, and their supervisor."""

@@ -1,1 +1,0 @@
-"""Finds the server of each request, and keeps the links to all servers."""
