@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from ors._json import dumps, loads
 from ors._masking import MASK, hidden, masked
 from ors.client import Options, ToolInvocation, Transport, http_transport
-from ors.client.requests.retry import Retry
+from ors.client.requests.retry import Retry, retry_after
 from ors.client.requests.server import BASE_HEADERS, read_body
-from ors.client.requests.status_errors import retry_after
 from ors.errors import ResponseError, ToolCallError, TransportError, Unavailable
 from ors.providers import MODEL_NAMES, Provider, api_of
 from ors.providers.base import JSON, ModelAPI, ModelOptions, ModelRequest, Native

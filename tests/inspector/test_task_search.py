@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from ors import Server
-from ors.server.admin.tasks import MOST_FOUND
+from ors.server.admin.environments import MOST_FOUND
 from ors.types import JSONObject
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import linked_servers, routing

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from ors.client.requests.retry import Retry
-from ors.client.requests.status_errors import retry_after
+from ors.client.requests.retry import Retry, retry_after
 from ors.rollouts import ContextExceeded, ModelError
 from ors.rollouts.agents import ModelAgent
 from tests.rollouts.agents.test_model import KEY, LOOK, PROMPT, asked, conversation

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from ors import Environment, Server, tool
 from ors.client import ORS
 from ors.sandbox import Pool, SandboxSpec
-from ors.server.admin.description import _authors, _licence
+from ors.server.admin.environments import _authors, _licence
 from ors.toolsets import Bash, SandboxEnvironment
 from tests.support.in_process_cluster import routing
 from tests.support.live_server import serving

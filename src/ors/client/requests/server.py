@@ -13,8 +13,7 @@ from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
 from ors.client.requests.keepalive import KeepAlive
-from ors.client.requests.retry import Retry, WaitingLine
-from ors.client.requests.status_errors import failure, too_large
+from ors.client.requests.retry import Retry, WaitingLine, failure, too_large
 from ors.client.transports.base import Broken, Response, Transport, running_loop
 from ors.client.transports.multiplexed import Answer, Link, MultiplexedTransport
 from ors.client.transports.options import Options

@@ -18,9 +18,8 @@ from ors._protocol import (
     CallReader,
 )
 from ors.client.requests.keepalive import Interruptible
-from ors.client.requests.retry import Retry
+from ors.client.requests.retry import Retry, certainly_not_run, failure, too_large
 from ors.client.requests.server import RemoteServer, read_body
-from ors.client.requests.status_errors import certainly_not_run, failure, too_large
 from ors.client.transports.base import Broken, Response, read_rest
 from ors.client.transports.multiplexed import Answer, OnTaskId
 from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolFailed, TransportError

@@ -25,9 +25,8 @@ from ors._protocol import (
     valid_session_id,
 )
 from ors.client.requests.decode import Task, field
-from ors.client.requests.retry import RetryInLine
+from ors.client.requests.retry import RetryInLine, certainly_not_run
 from ors.client.requests.server import RemoteServer, parsed
-from ors.client.requests.status_errors import certainly_not_run
 from ors.client.transports.base import Broken
 from ors.client.transports.multiplexed import Answer, Link
 from ors.errors import (

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from ors._json import dumps, loads
 from ors._protocol import PING_COMMENT, result_events, task_id_event
-from ors.server.admin.tasks import TaskPreviews
+from ors.server.admin.environments import TaskPreviews
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, Answer
 from ors.server.http.streams import Feed, event

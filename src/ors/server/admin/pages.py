@@ -9,10 +9,9 @@ from typing import Any, Protocol
 
 from ors._version import __version__
 from ors.errors import Forbidden, Gone, NotFound, SandboxDead, SandboxLimit
-from ors.server.admin.description import described, listed
+from ors.server.admin.environments import described, listed, search
 from ors.server.admin.live_sessions import LiveSessions, View
 from ors.server.admin.metrics import Metrics
-from ors.server.admin.tasks import search
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import STREAM, TEXT, Answer, Headers, Redirect, answer
 from ors.server.http.requests import Request

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from ors import _protocol
+from ors import _protocol, types
 from ors._json import dumps, unencodable
 from ors._masking import hidden
 from ors._protocol import encode_event
@@ -22,15 +22,6 @@ from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
 from ors.server.sessions.shared import SHUTDOWN
-from ors.types import (
-    CreateSession,
-    GetTask,
-    GetTaskRange,
-    JSONObject,
-    ListTasks,
-    ListToolsOutput,
-    NumTasks,
-)
 
 _OK = Answer(200, b'{"status":"ok"}')
 
@@ -40,7 +31,7 @@ class Creation(NamedTuple):
 
     request: Request
     sid: str
-    given: CreateSession
+    given: types.CreateSession
     environment: ServedEnvironment
     secrets: dict[str, str]
 
@@ -91,23 +82,23 @@ class Endpoints:
 
     async def tasks(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
-        tasks = await environment.tasks(request.model(ListTasks).split)
+        tasks = await environment.tasks(request.model(types.ListTasks).split)
         return self._tasks_answer("tasks", self._shown(request, environment, tasks), environment)
 
     async def num_tasks(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
-        return answer({"num_tasks": await environment.num_tasks(request.model(NumTasks).split)})
+        return answer({"num_tasks": await environment.num_tasks(request.model(types.NumTasks).split)})
 
     async def task(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
-        query = request.model(GetTask)
+        query = request.model(types.GetTask)
         task = await environment.task(query.split, query.index)
         # ors-sdk 0.1.0 and the specification have no env_name here; openreward 0.1.167 fails without it.
         return self._tasks_answer("task", self._shown(request, environment, [task])[0], environment)
 
     async def task_range(self, environment: ServedEnvironment, request: Request) -> Answer:
         self._touch(request)
-        query = request.model(GetTaskRange)
+        query = request.model(types.GetTaskRange)
         tasks = await environment.task_range(query.split, query.start, query.stop)
         return self._tasks_answer("tasks", self._shown(request, environment, tasks), environment)
 
@@ -134,7 +125,7 @@ class Endpoints:
 
     def create(self, request: Request) -> Answer | Coming:
         sid = request.new_session_id()
-        given = request.model(CreateSession)
+        given = request.model(types.CreateSession)
         secrets = {**(given.secrets or {}), **request.secrets()}
         environment = self._environment_named(given.env_name).with_toolset(given.toolset_name)
         environment.check_secrets(secrets)
@@ -161,7 +152,7 @@ class Endpoints:
             raise
         return answer({"sid": session.sid})
 
-    def _start(self, session: ServerSession, creation: Creation, task: JSONObject) -> None:
+    def _start(self, session: ServerSession, creation: Creation, task: types.JSONObject) -> None:
         request, sid, given, environment, secrets = creation
         started = None
         if self._shared.observers.recorders:
@@ -246,6 +237,6 @@ def new_session(request: Request, sid: str) -> Answer:
     return Answer(200, _protocol.task_id_event(sid) + _protocol.result_events(body), STREAM)
 
 
-def _tools(listed: ListToolsOutput) -> Answer:
+def _tools(listed: types.ListToolsOutput) -> Answer:
     # The specification has `tools` only; other fields are sent by environments that have them.
     return answer({key: value for key, value in listed if value is not None})

@@ -13,14 +13,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ors import _protocol
 from ors._version import __version__
-from ors.server.observe.events import (
-    CallFinished,
-    Event,
-    Observer,
-    SessionClosed,
-    SessionOpened,
-    SessionReady,
-)
+from ors.server.observe import events
 
 LONGEST_NAME = 100
 _CONTEXTS = TraceContextTextMapPropagator()
@@ -34,17 +27,17 @@ class OTelTraces:
         self._tracer = provider.get_tracer("ors", __version__)
         self._sessions: dict[str, Span] = {}
 
-    def observe(self, event: Event) -> None:
-        if isinstance(event, CallFinished):
+    def observe(self, event: events.Event) -> None:
+        if isinstance(event, events.CallFinished):
             self._call(event)
-        elif isinstance(event, SessionOpened):
+        elif isinstance(event, events.SessionOpened):
             self._open(event)
-        elif isinstance(event, SessionReady):
+        elif isinstance(event, events.SessionReady):
             self._ready(event)
-        elif isinstance(event, SessionClosed):
+        elif isinstance(event, events.SessionClosed):
             self._close(event)
 
-    def _open(self, event: SessionOpened) -> None:
+    def _open(self, event: events.SessionOpened) -> None:
         self._sessions[event.sid] = self._tracer.start_span(
             f"session {event.environment}",
             context=_CONTEXTS.extract({_protocol.TRACE: event.trace}),
@@ -56,20 +49,20 @@ class OTelTraces:
             },
         )
 
-    def _ready(self, event: SessionReady) -> None:
+    def _ready(self, event: events.SessionReady) -> None:
         span = self._sessions.get(event.sid)
         if span is not None:
             span.add_event("ready" if not event.reason else "setup failed", {"ors.reason": event.reason})
             if event.reason:
                 span.set_status(Status(StatusCode.ERROR, event.reason))
 
-    def _close(self, event: SessionClosed) -> None:
+    def _close(self, event: events.SessionClosed) -> None:
         span = self._sessions.pop(event.sid, None)
         if span is not None:
             span.set_attribute("ors.reason", event.reason)
             span.end()
 
-    def _call(self, event: CallFinished) -> None:
+    def _call(self, event: events.CallFinished) -> None:
         session = self._sessions.get(event.sid)
         above = set_span_in_context(session) if session is not None else None
         links = []
@@ -90,7 +83,7 @@ class OTelTraces:
         span.end(ended)
 
 
-def _attributes(event: CallFinished) -> dict[str, str | int | float | bool]:
+def _attributes(event: events.CallFinished) -> dict[str, str | int | float | bool]:
     found: dict[str, str | int | float | bool] = {
         "ors.session": event.sid,
         "ors.environment": event.environment,
@@ -106,7 +99,7 @@ def _attributes(event: CallFinished) -> dict[str, str | int | float | bool]:
     return found | {f"ors.reward.{name}": value for name, value in event.components.items()}
 
 
-def exported() -> Sequence[Observer]:
+def exported() -> Sequence[events.Observer]:
     """Spans, sent to where OpenTelemetry's environment variables say.
 
     Raises:

@@ -22,14 +22,7 @@ from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
 from ors.server.connections.context import Responder
 from ors.server.episodes.threads import Executor, Threads
-from ors.server.process.system import (
-    Deadline,
-    FreedMemory,
-    disown,
-    disown_signals,
-    handle_forks,
-    leave_threads,
-)
+from ors.server.process import system
 
 log = logging.getLogger("ors.server")
 
@@ -127,10 +120,10 @@ class Runner:
         self.should_exit = False
         """Set it from any thread to end the server."""
         self._force_exit = False
-        self._deadline: Deadline | None = None
+        self._deadline: system.Deadline | None = None
         self._retires_until = math.inf
         self._last_busy = 0.0  # while it retires
-        self._memory = FreedMemory()
+        self._memory = system.FreedMemory()
 
     def run(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it.
@@ -139,9 +132,9 @@ class Runner:
             OSError: it cannot listen on its port.
             StartupFailed: the `startup` of an environment raised.
         """
-        self._deadline = Deadline(self._app.limits.grace_seconds)
+        self._deadline = system.Deadline(self._app.limits.grace_seconds)
         loop = self.loop = _new_loop()
-        handle_forks(self)
+        system.handle_forks(self)
         try:
             asyncio.set_event_loop(loop)
             with self._signals(), self._less_garbage_collection():
@@ -316,17 +309,17 @@ class Runner:
 
     def leave(self) -> None:
         """Ends the process, if threads of authors' code would keep it alive."""
-        leave_threads(self._app.limits.grace_seconds)
+        system.leave_threads(self._app.limits.grace_seconds)
 
     def in_child(self) -> None:
         """Lets a forked child keep no socket and no signal handler of the server."""
-        disown(self.clients.descriptors())
+        system.disown(self.clients.descriptors())
         for part in self.parts:
-            disown(part.descriptors())
-        disown_signals(self.handle_exit)
+            system.disown(part.descriptors())
+        system.disown_signals(self.handle_exit)
 
     def _free_port(self) -> None:
-        disown([*self.clients.listening(), *self.shared_listeners])
+        system.disown([*self.clients.listening(), *self.shared_listeners])
 
     def _owns_process(self) -> bool:
         """Whether the process seems to exist for this server alone."""
