@@ -8,7 +8,6 @@ import struct
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 log = logging.getLogger("ors.cluster")
 
@@ -20,13 +19,6 @@ _FD_BYTES = struct.calcsize("i")
 _CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """No child may inherit what arrives: one could be started before `set_inheritable` is called."""
 _CAN_PEEK = sys.platform == "linux"  # elsewhere, a peek does not show file descriptors
-
-
-class HandoverTarget(Protocol):
-    """A server of this machine that can take over clients' connections."""
-
-    def give(self, *connections: int) -> bool:
-        """Sends connections by their file descriptors, all or none; False if it takes none now."""
 
 
 def handover_path(link: str) -> str:
@@ -41,6 +33,7 @@ class HandoverClient:
         self._socket.setblocking(False)
 
     def give(self, *connections: int) -> bool:
+        """Sends connections by their file descriptors, all or none; False if it takes none now."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(connections)}i", *connections))
         try:
             self._socket.sendmsg([b"\0"], [rights], 0, self._path)

@@ -8,7 +8,7 @@ from ors import _protocol
 from ors._json import dumps
 from ors._protocol import frames
 from ors._protocol.link import AskingEnd, Window
-from ors.cluster.handover import HandoverTarget
+from ors.cluster.handover import HandoverClient
 from ors.errors import BadRequest, ORSError, Unavailable
 from ors.server.app import App
 from ors.server.connections.context import Open, Upgrade
@@ -31,6 +31,11 @@ class LinkOwner(Protocol):
     """Receives what a link client learns about the other server, and answers in its place."""
 
     address: str
+    handover: HandoverClient | None
+    """How to give it clients' connections, if it is on this machine."""
+
+    def give(self, *connections: int) -> bool:
+        """Hands clients' connections over to it; False if it takes none now."""
 
     def hello(self, link: "LinkClient", hello: frames.Hello) -> None:
         """Called when the link is up."""
@@ -54,18 +59,9 @@ class LinkOwner(Protocol):
 class LinkClient(AskingEnd, asyncio.Protocol):
     """A link to another server. When it closes, all requests that wait on it are answered at once."""
 
-    def __init__(
-        self,
-        owner: LinkOwner,
-        host: str,
-        api_key: str = "",
-        prefix: str = "",
-        handover: HandoverTarget | None = None,
-    ) -> None:
+    def __init__(self, owner: LinkOwner, host: str, api_key: str = "", prefix: str = "") -> None:
         super().__init__(_upgrade(host, api_key, prefix), LONGEST_ANSWER)
         self.owner = owner
-        self.handover = handover
-        """The other server, if it can take over clients' connections."""
         self._finds: dict[int, asyncio.Future[int]] = {}
         self._open = True  # until `closed` was called
         self._greeted = False

@@ -59,7 +59,7 @@ class Peer:
         self._said_goodbye = False
         self._lost_at: float | None = None  # when the link broke
         path = address.removeprefix(UNIX) if address.startswith(UNIX) else None
-        self._handover = None if path is None else HandoverClient(path)
+        self.handover = None if path is None else HandoverClient(path)
         self._closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._keeping = self._loop.create_task(self._keep())
@@ -144,7 +144,7 @@ class Peer:
 
     async def _connect(self) -> LinkClient:
         if self.address.startswith(UNIX):
-            made = self._made = LinkClient(self, "localhost", self._api_key, handover=self)
+            made = self._made = LinkClient(self, "localhost", self._api_key)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
             return made
@@ -191,12 +191,11 @@ class Peer:
             raise
 
     def give(self, *connections: int) -> bool:
-        """Hands clients' connections over to it; False if it takes none now."""
-        return self.accepts_sessions and self._handover is not None and self._handover.give(*connections)
+        return self.accepts_sessions and self.handover is not None and self.handover.give(*connections)
 
     def descriptors(self) -> Iterator[int]:
-        if self._handover is not None:
-            yield self._handover.fileno()
+        if self.handover is not None:
+            yield self.handover.fileno()
         if self._made is not None and (number := self._made.out.fileno()) is not None:
             yield number
 
@@ -206,8 +205,8 @@ class Peer:
         self._keeping.cancel()
         with suppress(asyncio.CancelledError):
             await self._keeping
-        if self._handover is not None:
-            self._handover.close()
+        if self.handover is not None:
+            self.handover.close()
 
 
 SUCCESSOR_SECONDS = 2.0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
-from ors.cluster.handover import HandoverServer, HandoverTarget
-from ors.cluster.link import Forwarded, upgrade
+from ors.cluster.handover import HandoverServer
+from ors.cluster.link import Forwarded, LinkOwner, upgrade
 from ors.cluster.pages import answer_of
 from ors.cluster.peers import Peers
 from ors.cluster.router import Router, creates, is_feed
@@ -41,7 +41,7 @@ Forwarding costs two wake-ups per call, moving costs one, once."""
 
 
 class Streak(NamedTuple):
-    server: HandoverTarget
+    server: LinkOwner
     length: int
 
 
@@ -51,7 +51,7 @@ class Forwarding(Part):
     def __init__(self, app: Responder) -> None:
         self._app = app
         self._runner: Runner | None = None
-        self._successor: HandoverTarget | None = None  # takes over all clients' connections, between requests
+        self._successor: LinkOwner | None = None  # takes over all clients' connections, between requests
 
     async def start(self, runner: Runner) -> None:
         self._runner = runner
@@ -66,8 +66,8 @@ class Forwarding(Part):
             asyncio.get_running_loop().call_soon(self._move, connection)  # when the answer is written
 
     def _streak(self, stream: Forwarded, before: Streak | None) -> Streak | None:
-        server = stream.link.handover
-        if server is None:
+        server = stream.link.owner
+        if server.handover is None:
             return None
         if creates(stream.request):  # the requests of its episode follow
             return Streak(server, MOVE_AFTER)
@@ -81,7 +81,7 @@ class Forwarding(Part):
             if server.give(spare):
                 connection.abort()  # in this process only
 
-    def hand_over(self, successor: HandoverTarget, most: int) -> None:
+    def hand_over(self, successor: LinkOwner, most: int) -> None:
         """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
         spare = [(each, number) for each in self._clients() if (number := each.spare) is not None]
@@ -130,13 +130,11 @@ class LinkedServer(Runner):
         host: str,
         port: int,
         *,
-        on_start: Callable[[str], None] | None = None,
         identity: Identity | None = None,
         insecure: bool = False,
-        ssl_certfile: str | None = None,
-        ssl_keyfile: str | None = None,
         link: socket.socket | None = None,
         parts: Sequence[Part] = (),
+        **options: Any,  # as `Runner` takes them
     ) -> None:
         self.app: App = server._app
         if self.app.is_local:
@@ -147,15 +145,8 @@ class LinkedServer(Runner):
         self.peers = Peers(self.app.environments, keys[0].secret if keys else "")
         self.app.peers = Router(self.peers, self.app)
         self.forwarding = Forwarding(self.app)
-        super().__init__(
-            self.app,
-            host,
-            port,
-            on_start,
-            ssl_certfile,
-            ssl_keyfile,
-            parts=[self.app, _Links(self.peers, link), self.forwarding, *parts],
-        )
+        parts = [self.app, _Links(self.peers, link), self.forwarding, *parts]
+        super().__init__(self.app, host, port, parts=parts, **options)
         self.clients.context.upgrades.update([upgrade(self.app)])
 
 
@@ -294,15 +285,7 @@ class RouterServer(Runner):
         hosts = LOOPBACK | {host.lower()} if is_loopback(host) and not api_key else None
         self.app = RouterApp(limits, api_key, OriginCheck(hosts, cors_origins), urls)
         parts = [self.app, Forwarding(self.app)]
-        super().__init__(
-            self.app,
-            host,
-            port,
-            on_start,
-            ssl_certfile,
-            ssl_keyfile,
-            parts=parts,
-        )
+        super().__init__(self.app, host, port, on_start, ssl_certfile, ssl_keyfile, parts=parts)
 
 
 class _KnownKeys:

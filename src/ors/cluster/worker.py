@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -129,11 +129,7 @@ class Worker(Part):
         host: str,
         config: WorkerConfig,
         lifeline: Lifeline,
-        *,
-        on_start: Callable[[str], None] | None = None,
-        insecure: bool = False,
-        ssl_certfile: str | None = None,
-        ssl_keyfile: str | None = None,
+        **options: Any,  # as `LinkedServer` takes them
     ) -> None:
         self._config = config
         self._sockets = [socket.socket(fileno=number) for number in config.listeners]
@@ -150,13 +146,10 @@ class Worker(Part):
             server,
             host,
             0,
-            on_start=on_start,
             identity=Identity(config.slot, config.incarnation),
-            insecure=insecure,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
             link=socket.socket(fileno=config.link),
             parts=[self],
+            **options,
         )
         self._server.shared_listeners = config.listeners
         self._app = self._server.app
