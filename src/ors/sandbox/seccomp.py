@@ -7,7 +7,9 @@ import errno
 import json
 import platform
 import struct
+from collections.abc import Iterator
 from functools import cache
+from typing import NamedTuple
 
 Numbers = dict[str, tuple[int | None, int | None]]
 
@@ -48,148 +50,119 @@ memfd_create 319 279, shmget 29 194, msgget 68 186, semget 64 190, inotify_init 
 """)
 """Memory that no process owns, and instances that all sandboxes of a user share: refused where no control
 group counts. Shared mappings without a file are refused there too."""
-CLONE3 = (435, 435)  # its flags are in memory, which a filter cannot read; the C library falls back to clone
-CLONE = (56, 220)
-SOCKET = (41, 198)
-SOCKETPAIR = (53, 199)
-IOCTL = (16, 29)
-PERSONALITY = (135, 92)
+ARGUED: Numbers = _numbers("""
+clone 56 220, clone3 435 435, socket 41 198, socketpair 53 199, ioctl 16 29, personality 135 92,
+prlimit64 302 261, mmap 9 222, kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138,
+rt_tgsigqueueinfo 297 240, pidfd_send_signal 424 424, fcntl 72 25, setpriority 141 140,
+sched_setaffinity 203 122, sched_setscheduler 144 119, sched_setparam 142 118, sched_setattr 314 274
+""")
+"""Calls that `RULES` allow with some arguments only, and clone3: its flags are in memory, which a filter
+cannot read; the C library falls back to clone."""
 
-PRLIMIT = (302, 261)
-MMAP = (9, 222)
-STOP, AGENT = 19, 1
-"""The signal that nobody can ignore, and the process that programs must leave alone."""
-# name, (x86_64, aarch64), index of the argument, its values
-FORBIDDEN: tuple[tuple[str, tuple[int, int], int, tuple[int, ...]], ...] = (
-    ("kill", (62, 129), 1, (STOP,)),
-    ("tkill", (200, 130), 1, (STOP,)),
-    ("tgkill", (234, 131), 2, (STOP,)),
-    ("rt_sigqueueinfo", (129, 138), 1, (STOP,)),
-    ("rt_tgsigqueueinfo", (297, 240), 2, (STOP,)),
-    ("pidfd_send_signal", (424, 424), 1, (STOP,)),
-    ("fcntl", (72, 25), 1, (10, 1024)),  # F_SETSIG sends signals, F_SETLEASE makes whoever opens a file wait
-    ("setpriority", (141, 140), 0, (2,)),  # all processes of a user
-    ("setpriority", (141, 140), 1, (AGENT,)),
-    ("sched_setaffinity", (203, 122), 0, (AGENT,)),
-    ("sched_setscheduler", (144, 119), 0, (AGENT,)),
-    ("sched_setparam", (142, 118), 0, (AGENT,)),
-    ("sched_setattr", (314, 274), 0, (AGENT,)),
-)
-"""Arguments that stop the agent, or a process that it waits for, or slow it down."""
 
-NEWEST = 462
+class Rule(NamedTuple):
+    """Refuses a call if the bits of `mask` in an argument are one of the values; `only`: if they are not."""
+
+    name: str
+    argument: int
+    values: tuple[int, ...]
+    mask: int = 0xFFFFFFFF
+    only: bool = False
+    error: int = errno.EPERM
+
+
 NAMESPACES = 0x7E020000
 """Flags of clone that make name spaces."""
 FAMILIES = (1, 2, 10, 16)
 """Sockets that programs may make: unix, IPv4, IPv6, netlink. Not vsock, which no name space holds."""
-TERMINAL_INPUT = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: they type into the terminal of somebody else."""
-SHARED = 0x21
+STOP, AGENT = 19, 1
+"""The signal that nobody can ignore, and the process that programs must leave alone."""
+RULES = (
+    *(Rule("clone", 0, (1 << at,), 1 << at) for at in range(32) if NAMESPACES >> at & 1),
+    Rule("ioctl", 1, (0x5412, 0x541C)),  # TIOCSTI, TIOCLINUX: they type into the terminal of somebody else
+    Rule("personality", 0, (0, 0xFFFFFFFF), only=True),  # Linux, and the question which one it is
+    *(Rule(name, 0, FAMILIES, only=True, error=errno.EAFNOSUPPORT) for name in ("socket", "socketpair")),
+    # What stops the agent, or a process that it waits for, or slows it down.
+    *(Rule(name, 1, (STOP,)) for name in ("kill", "tkill", "rt_sigqueueinfo", "pidfd_send_signal")),
+    *(Rule(name, 2, (STOP,)) for name in ("tgkill", "rt_tgsigqueueinfo")),
+    Rule("fcntl", 1, (10, 1024)),  # F_SETSIG sends signals, F_SETLEASE makes whoever opens a file wait
+    Rule("setpriority", 0, (2,)),  # all processes of a user
+    Rule("setpriority", 1, (AGENT,)),
+    *(Rule(f"sched_{name}", 0, (AGENT,)) for name in ("setaffinity", "setscheduler", "setparam", "setattr")),
+    Rule("prlimit64", 0, (0,), only=True),
+)
+SHARED = Rule("mmap", 3, (0x21,), 0x21)
 """MAP_SHARED and MAP_ANONYMOUS."""
-PERSONALITIES = (0, 0xFFFFFFFF)
-"""Linux, and the question which one it is."""
-
+NEWEST = 462
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """The column of an architecture in these tables, and its name in the kernel's audit."""
 
 _LOAD, _EQUAL, _GREATER, _RETURN, _AND = 0x20, 0x15, 0x25, 0x06, 0x54
-_NUMBER, _ARCH = 0, 4
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+Line = tuple[int, int, int, int]
+"""An instruction: its operation, how many to skip if a test holds and if it does not, and a value."""
+
+
+def rules(counted: bool) -> tuple[Rule, ...]:
+    return RULES if counted else (*RULES, SHARED)
+
+
+def refused(counted: bool) -> Numbers:
+    return DENIED if counted else {**DENIED, **UNCOUNTED}
 
 
 @cache
 def program(machine: str | None = None, *, counted: bool = True) -> bytes:
     """The filter in the kernel's form, for this machine or another."""
     column, audit = ARCHITECTURES[machine or platform.machine()]
-    code = _Code()
-    code.add(_LOAD, _ARCH)
-    code.unless(_EQUAL, audit, _KILL)
-    code.add(_LOAD, _NUMBER)
-    code.when(_GREATER, NEWEST, _ERRNO | errno.ENOSYS)  # the calls of the x32 interface too
-    code.when(_EQUAL, CLONE3[column], _ERRNO | errno.ENOSYS)
-    for numbers in (*DENIED.values(), *(() if counted else UNCOUNTED.values())):
-        number = numbers[column]
-        if number is not None:
-            code.when(_EQUAL, number, _ERRNO | errno.EPERM)
-    for bit in _bits(NAMESPACES):
-        code.refuse(CLONE[column], 0, (bit,), mask=bit)
-    code.refuse(IOCTL[column], 1, TERMINAL_INPUT)
-    for _, calls, index, values in FORBIDDEN:
-        code.refuse(calls[column], index, values)
-    if not counted:
-        code.refuse(MMAP[column], 3, (SHARED,), mask=SHARED)
-    code.only(PRLIMIT[column], 0, (0,), _ERRNO | errno.EPERM)
-    code.only(PERSONALITY[column], 0, PERSONALITIES, _ERRNO | errno.EPERM)
-    code.only(SOCKET[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
-    code.only(SOCKETPAIR[column], 0, FAMILIES, _ERRNO | errno.EAFNOSUPPORT)
-    code.add(_RETURN, _ALLOW)
-    return b"".join(struct.pack("=HBBI", *line) for line in code.lines)
+    lines: list[Line] = [(_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL)]
+    lines += [(_LOAD, 0, 0, _NUMBER)]
+    lines += _when(_GREATER, NEWEST, errno.ENOSYS)  # the calls of the x32 interface too
+    lines += _when(_EQUAL, ARGUED["clone3"][column], errno.ENOSYS)
+    for numbers in refused(counted).values():
+        lines += _when(_EQUAL, numbers[column], errno.EPERM)
+    for rule in rules(counted):
+        lines += _follow(rule, ARGUED[rule.name][column])
+    lines += [(_RETURN, 0, 0, _ALLOW)]
+    return b"".join(struct.pack("=HBBI", *line) for line in lines)
 
 
-class _Code:
-    def __init__(self) -> None:
-        self.lines: list[tuple[int, int, int, int]] = []
+def _when(test: int, value: int | None, error: int) -> list[Line]:
+    return [] if value is None else [(test, 0, 1, value), (_RETURN, 0, 0, _ERRNO | error)]
 
-    def add(self, operation: int, value: int, then: int = 0, otherwise: int = 0) -> None:
-        """Adds one instruction; a jump skips `then` or `otherwise` instructions."""
-        self.lines.append((operation, then, otherwise, value))
 
-    def when(self, test: int, value: int, verdict: int) -> None:
-        self.add(test, value, 0, 1)
-        self.add(_RETURN, verdict)
-
-    def unless(self, test: int, value: int, verdict: int) -> None:
-        self.add(test, value, 1, 0)
-        self.add(_RETURN, verdict)
-
-    def refuse(self, number: int, index: int, values: tuple[int, ...], *, mask: int = 0xFFFFFFFF) -> None:
-        """Refuses a call if the bits of `mask` in an argument are one of the values."""
-        self.add(_EQUAL, number, 0, 3 + 2 * len(values))
-        self.add(_LOAD, 16 + 8 * index)
-        self.add(_AND, mask)
-        for value in values:
-            self.when(_EQUAL, value, _ERRNO | errno.EPERM)
-        self.add(_LOAD, _NUMBER)
-
-    def only(self, number: int, index: int, values: tuple[int, ...], verdict: int) -> None:
-        """Returns the verdict if the argument of a call is none of the values."""
-        self.add(_EQUAL, number, 0, 2 + len(values) + 1)
-        self.add(_LOAD, 16 + 8 * index)
-        for place, value in enumerate(values):
-            self.add(_EQUAL, value, len(values) - place, 0)
-        self.add(_RETURN, verdict)
-        self.add(_LOAD, _NUMBER)
+def _follow(rule: Rule, number: int | None) -> Iterator[Line]:
+    assert number is not None
+    count = len(rule.values)
+    yield _EQUAL, 0, count + 4, number
+    yield _LOAD, 0, 0, _ARGUMENTS + 8 * rule.argument
+    yield _AND, 0, 0, rule.mask
+    for left, value in zip(reversed(range(count)), rule.values, strict=True):
+        # To the verdict or behind it.
+        yield (_EQUAL, left + 1, 0, value) if rule.only else (_EQUAL, left, int(left == 0), value)
+    yield _RETURN, 0, 0, _ERRNO | rule.error
+    yield _LOAD, 0, 0, _NUMBER
 
 
 def profile(*, counted: bool = True) -> str:
     """The same rules in the form of docker and podman. Both join several tests of one argument by "or"."""
 
-    def rule(names: list[str], code: int, *test: object) -> dict[str, object]:
+    def entry(names: list[str], code: int, *test: object) -> dict[str, object]:
         args = [dict(zip(("index", "value", "valueTwo", "op"), test, strict=True))] if test else []
         return {"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": code, "args": args}
 
-    low, masked = 0xFFFFFFFF, "SCMP_CMP_MASKED_EQ"
-    sockets, wrong = ["socket", "socketpair"], errno.EAFNOSUPPORT
-    others = [family for family in range(max(FAMILIES)) if family not in FAMILIES]
-    rules = [
-        rule([*DENIED, *(() if counted else UNCOUNTED)], errno.EPERM),
-        rule(["clone3"], errno.ENOSYS),
-        *(rule(["clone"], errno.EPERM, 0, bit, bit, masked) for bit in _bits(NAMESPACES)),
-        *(rule(["ioctl"], errno.EPERM, 1, low, value, masked) for value in TERMINAL_INPUT),
-        *(
-            rule([name], errno.EPERM, index, low, value, masked)
-            for name, _, index, values in FORBIDDEN
-            for value in values
-        ),
-        *([] if counted else [rule(["mmap"], errno.EPERM, 3, SHARED, SHARED, masked)]),
-        rule(["prlimit64"], errno.EPERM, 0, 0, 0, "SCMP_CMP_NE"),
-        rule(["personality"], errno.EPERM, 0, 0, 0, "SCMP_CMP_NE"),
-        *(rule(sockets, wrong, 0, family, 0, "SCMP_CMP_EQ") for family in others),
-        rule(sockets, wrong, 0, max(FAMILIES), 0, "SCMP_CMP_GT"),
-    ]
-    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": rules})
+    entries = [entry(list(refused(counted)), errno.EPERM), entry(["clone3"], errno.ENOSYS)]
+    for rule in rules(counted):
+        entries += [entry([rule.name], rule.error, rule.argument, *test) for test in _tests(rule)]
+    return json.dumps({"defaultAction": "SCMP_ACT_ALLOW", "syscalls": entries})
 
 
-def _bits(flags: int) -> list[int]:
-    return [1 << place for place in range(32) if flags >> place & 1]
+def _tests(rule: Rule) -> Iterator[tuple[int, int, str]]:
+    if not rule.only:
+        yield from ((rule.mask, value, "SCMP_CMP_MASKED_EQ") for value in rule.values)
+        return
+    small = [value for value in rule.values if value < 64]
+    yield from ((other, 0, "SCMP_CMP_EQ") for other in range(max(small)) if other not in small)
+    yield max(small), 0, "SCMP_CMP_GT"
