@@ -15,14 +15,14 @@ from ors._masking import MASK, hidden, masked
 from ors.client import Options, ToolInvocation, Transport, http_transport
 from ors.client.requests.retry import Retry, retry_after
 from ors.client.requests.server import BASE_HEADERS, read_body
-from ors.errors import ResponseError, ToolCallError, TransportError, Unavailable
+from ors.errors import ResponseError, TransportError, Unavailable
 from ors.providers import MODEL_NAMES, Provider, api_of
-from ors.providers.base import JSON, ModelAPI, ModelOptions, ModelRequest, Native
-from ors.providers.convert import convert_prompt, convert_reply, convert_results, convert_tools
+from ors.providers.base import JSON, CallResult, ModelAPI, ModelOptions, ModelRequest, Native
+from ors.providers.convert import convert_reply, convert_tools
 from ors.providers.errors import ModelError, failure, repeatable, retry_delay, status_inside
 from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, Usage, UserMessage
 from ors.providers.parts import merged
-from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolOutput, ToolSpec, text_and_images
+from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolSpec
 
 MAX_ANSWER_BYTES = 64 * 2**20
 SHORTEST_KEY = 8
@@ -132,23 +132,24 @@ def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | N
 
 def _provider_messages(messages: Sequence[Message], format: Provider, *, images: bool) -> list[JSON]:
     """All messages but those of the system; without `images`, text placeholders replace them."""
-    made: list[JSON] = []
+    api, made = api_of(format), list[JSON]()
     # The results of one reply belong together.
     for _, group in groupby(messages, lambda message: message.role):
-        results: list[tuple[ToolInvocation, ToolOutput | ToolCallError]] = []
+        results: list[CallResult] = []
         for message in group:
             match message:
                 case SystemMessage():
                     pass
                 case UserMessage():
-                    made += convert_prompt(_shown(message.blocks, images), format)
+                    made += api.write_prompt(_shown(message.blocks, images))
                 case AgentMessage():
                     made += _replied(message, format)
                 case ToolMessage():
-                    results.append(_result(message, images))
+                    call = ToolInvocation(message.name, {}, message.call)
+                    results.append(CallResult(call, _shown(message.blocks, images), message.ok))
                 case _:
                     assert_never(message)
-        made += convert_results(results, format)
+        made += api.write_results(results)
     return made
 
 
@@ -157,14 +158,6 @@ def _replied(message: AgentMessage, format: Provider) -> list[JSON]:
     if isinstance(native, Native) and native.format == format:
         return native.messages
     return convert_reply(message.text, message.calls, format)
-
-
-def _result(message: ToolMessage, images: bool) -> tuple[ToolInvocation, ToolOutput | ToolCallError]:
-    call = ToolInvocation(message.name, {}, message.call)
-    blocks = _shown(message.blocks, images)
-    if message.ok:
-        return call, ToolOutput(blocks=blocks)
-    return call, ToolCallError(text_and_images(blocks)[0])
 
 
 def _shown(blocks: Blocks, images: bool) -> Blocks:

@@ -115,6 +115,7 @@ def _part(block: Block) -> dict[str, Any]:
             assert_never(block)
 
 
+_CALL = re.compile("<tool_call>(.*?)</tool_call>", re.DOTALL)
 _ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
 
 
@@ -131,8 +132,10 @@ def described_tools(schemas: list[dict[str, Any]]) -> str:
 
 def parse_reply(text: str) -> AgentMessage:
     """A reply of the model. A call that cannot be read goes back to the model with an error."""
-    said, found = _parts(text)
-    calls = tuple(_call(each, number) for number, each in enumerate(found))
+    whole, end, rest = text.rpartition("</tool_call>")  # a call without an end is no call
+    pieces = _CALL.split(whole + end)
+    calls = tuple(_call(each, number) for number, each in enumerate(pieces[1::2]))
+    said = "".join([*pieces[::2], rest])
     return AgentMessage(_ENDS.sub("", said.strip()).strip(), calls)
 
 
@@ -142,20 +145,6 @@ def last_reply(messages: Sequence[Mapping[str, Any]]) -> AgentMessage | None:
     if last.get("role") != "assistant" or last.get("tool_calls"):
         return None
     return parse_reply(str(last.get("content") or ""))
-
-
-def _parts(text: str) -> tuple[str, list[str]]:
-    """The text outside of the calls, and the texts of the calls. A call without an end is no call."""
-    said: list[str] = []
-    calls: list[str] = []
-    while True:
-        before, _, rest = text.partition("<tool_call>")
-        call, end, rest = rest.partition("</tool_call>")
-        if not end:
-            return "".join((*said, text)), calls
-        said.append(before)
-        calls.append(call)
-        text = rest
 
 
 def _call(text: str, number: int) -> ToolInvocation:

@@ -9,16 +9,15 @@ from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolRe
 
 from ors.adapters.chat import by_tools, chat_message, last_reply, text_of
 from ors.adapters.training import (
-    OPTIONS,
     NoReward,
     Training,
     TrainingArguments,
     Watch,
-    exit_on_sigterm,
     secrets_from,
+    shared_sync_client,
     told,
 )
-from ors.client import ORS, Environment, Session, ToolInvocation
+from ors.client import Session, ToolInvocation
 from ors.rollouts import AgentMessage, ToolMessage
 
 
@@ -92,8 +91,7 @@ class ORSSessionFactory(ResourceSessionFactory):
             raise ValueError(
                 "The harness ends at the first reply without a tool call: it cannot send a nudge"
             )
-        exit_on_sigterm()
-        self._env: Environment = ORS(base_url, options=OPTIONS).environment(environment)
+        self._env = shared_sync_client(base_url).environment(environment)
         self._split, self._secrets = split, secrets_from(secrets)
         self._indices = range(self._env.num_tasks(split)) if indices is None else indices
 

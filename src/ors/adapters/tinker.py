@@ -15,7 +15,6 @@ from tinker_cookbook.rl.types import Env, EnvGroupBuilder, InitialObservationOve
 
 from ors.adapters.chat import call_of, chat_message, tool_schemas
 from ors.adapters.training import (
-    OPTIONS,
     Account,
     MostFailed,
     NoReward,
@@ -23,11 +22,11 @@ from ors.adapters.training import (
     Training,
     TrainingArguments,
     component_means,
-    exit_on_sigterm,
     recent,
     secrets_from,
+    shared_client,
 )
-from ors.client import AsyncORS, AsyncSession, ToolInvocation
+from ors.client import AsyncSession, ToolInvocation
 from ors.rollouts import AgentMessage, EpisodeRecord, SteppedEpisode, SystemMessage
 
 
@@ -146,7 +145,7 @@ def _calls(message: Message, turn: int) -> tuple[ToolInvocation, ...]:
 
 @dataclass
 class ORSGroupBuilder(EnvGroupBuilder):
-    """The environments of one task's group. Can be pickled; they share a client while they run.
+    """The environments of one task's group. Can be pickled.
 
     Use it with `RetryOnFailure` or `MinViableGroup`: an episode without reward raises `NoReward`.
     """
@@ -162,7 +161,6 @@ class ORSGroupBuilder(EnvGroupBuilder):
     """Arguments of `EnvFromMessageEnv`, such as `max_trajectory_tokens`, without its rewards."""
     secrets: Sequence[str] = ()
     """Names of the environment's secrets, taken from environment variables of the process that plays."""
-    _client: AsyncORS | None = field(default=None, init=False, repr=False)
     _envs: list[ORSMessageEnv] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -172,10 +170,8 @@ class ORSGroupBuilder(EnvGroupBuilder):
 
     async def make_envs(self) -> Sequence[Env]:
         """Makes environments; the strategies call it again to repeat one."""
-        if self._client is None:
-            exit_on_sigterm()
-            self._client = AsyncORS(self.base_url, options=OPTIONS)
-        env, secrets = self._client.environment(self.environment), secrets_from(self.secrets)
+        env = shared_client(self.base_url).environment(self.environment)
+        secrets = secrets_from(self.secrets)
         session = partial(env.session, secrets=secrets, split=self.split, index=self.index)
         training, played = Training.of(self.arguments), recent(self.base_url, self.environment)
         made = [ORSMessageEnv(session, self.renderer, training, played) for _ in range(self.group_size)]
@@ -194,10 +190,7 @@ class ORSGroupBuilder(EnvGroupBuilder):
     async def cleanup(self) -> None:
         """Ends the sessions that are still open."""
         envs, self._envs = self._envs, []
-        client, self._client = self._client, None
         await asyncio.gather(*(env.close() for env in envs))
-        if client is not None:
-            await client.close()
 
     def logging_tags(self) -> list[str]:
         return [self.environment, f"{self.environment}/{self.split}"]

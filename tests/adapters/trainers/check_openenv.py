@@ -15,7 +15,7 @@ from datasets import Dataset
 from openenv.core.harness import MCPHarnessAdapter
 from trl.experimental.async_grpo.openenv_harness import _HarnessRolloutLoop
 
-from ors.adapters import openenv, serve
+from ors.adapters import serve, training
 from ors.adapters.openenv import ORSSessionFactory
 from ors.client import Options
 from tests.support.outcome_cases import CASES, Case, check
@@ -183,7 +183,7 @@ def test_a_nudge_that_nobody_would_send_is_refused(url: str) -> None:
 
 def test_a_server_that_is_killed_leaves_its_episodes_out(monkeypatch: pytest.MonkeyPatch) -> None:
     impatient = Options(ping_seconds=0.2, ping_failures=2, retries=1)
-    monkeypatch.setattr(openenv, "OPTIONS", impatient)
+    monkeypatch.setattr(training, "OPTIONS", impatient)
     with hunt_elsewhere() as (process, address):
 
         def kill(turn: int) -> None:

@@ -82,7 +82,7 @@ def test_a_broken_line_in_the_middle_is_skipped_and_named(tmp_path: Path) -> Non
     run = read_run(tmp_path)
     assert [entry.task.index for entry in run.entries] == [0, 4]
     assert [str(line) for line in run.broken] == [
-        "episodes.jsonl:2: messages: not a list of messages",
+        "episodes.jsonl:2: environment: Field required",
         "episodes.jsonl:3: not valid JSON, or nested too deeply",
         "episodes.jsonl:4: not valid JSON, or nested too deeply",
         "episodes.jsonl:6: not valid JSON, or nested too deeply",

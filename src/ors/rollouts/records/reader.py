@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,8 +22,8 @@ from ors.rollouts.records.line import (
     LineTimes,
     actions,
     check_schema,
+    checked,
     decode,
-    parsed,
     times,
     validated,
 )
@@ -95,16 +95,17 @@ class Entry:
 def entry(line: bytes, part: str, offset: int, scoring: Scoring, rewards: Mapping[str, RewardSpec]) -> Entry:
     head = _head(line)
     if head is None:
-        head = parsed(line)
-        head["times"] = _times(head.get("messages"))
-    read = validated({**head, "messages": (), "earlier": ()}, Line)
+        _, read = checked(line)
+        read = replace(read, times=times(read.messages), actions=actions(read.messages))
+    else:
+        read = validated({**head, "messages": (), "earlier": ()}, Line)
     declared = rewards.get(read.environment)
     return _entry(
         read,
         task_key(TaskRef(read.environment, read.split, read.index, read.task)),
         read.tokens,
         read.times,
-        actions=read.actions or Actions(len(read.times.calls)),
+        actions=read.actions or _UNKNOWN,
         part=part,
         offset=offset,
         size=len(line),
@@ -156,15 +157,6 @@ def _head(line: bytes) -> dict[str, Any] | None:
         return None
     check_schema(found.get("schema"))
     return found if "times" in found else None
-
-
-def _times(messages: Any) -> dict[str, list[Any]]:
-    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        raise RunError("messages: not a list of messages")
-    return {
-        key: [each.get("seconds", 0.0) for each in messages if each.get("role") == role]
-        for key, role in (("model", "assistant"), ("calls", "tool"))
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,8 +21,6 @@ try:
     import fcntl
 except ImportError:  # Windows: a second writer is not noticed
     fcntl = None  # type: ignore[assignment]
-
-_TAIL = 64 * 1024
 
 
 def declare(folder: Path, rewards: Mapping[str, RewardSpec]) -> None:
@@ -158,15 +157,9 @@ def _lock(file: int, folder: Path) -> None:
 
 def _mend(file: int) -> int:
     """Cuts off what follows the last newline; returns the size now."""
-    size = os.fstat(file).st_size
-    end = size
-    while end:
-        start = max(0, end - _TAIL)
-        newline = os.pread(file, end - start, start).rfind(b"\n")
-        if newline >= 0:
-            end = start + newline + 1
-            break
-        end = start
-    if end < size:
-        os.ftruncate(file, end)
+    if not os.fstat(file).st_size:
+        return 0
+    with mmap(file, 0, access=ACCESS_READ) as content:
+        end = content.rfind(b"\n") + 1
+    os.ftruncate(file, end)
     return end
