@@ -28,18 +28,42 @@ class KeptResult(NamedTuple):
 
 
 _Row = tuple[bytes, str, float, str | None, int]
-"""A `KeptResult` and the number of its owner, as a plain tuple of plain values.
-
-A busy server keeps half a million. Python's garbage collector visits such a tuple once, and then leaves it
-alone; it would visit other objects again and again, and pause the server. One table for all of them, since
-each insertion into a large one waits for memory.
-"""
+"""A `KeptResult` and the number of its owner."""
+_CELLS = 5
+_NO_ROW = (None,) * _CELLS
+_FEW = 1000
 
 
 @dataclass(eq=False, slots=True)
 class _Second:
-    rows: dict[str, _Row] = field(default_factory=dict)
+    """The results of one second: rows in one flat list, and where the row of each id begins.
+
+    A busy server keeps half a million. An object for each would make Python's garbage collector run, and
+    visit ten thousand of them at a time, which pauses the server for milliseconds. One table of all sessions,
+    since each insertion into a large one waits for memory.
+    """
+
+    places: dict[str, int] = field(default_factory=dict)
+    cells: list[Any] = field(default_factory=list)
     evicted: dict[str, int] = field(default_factory=dict)  # their owners
+
+    def row(self, id: str) -> _Row | None:
+        place = self.places.get(id)
+        return None if place is None else tuple(self.cells[place : place + _CELLS])
+
+    def pop(self, id: str) -> _Row:
+        place = self.places.pop(id)
+        row = tuple(self.cells[place : place + _CELLS])
+        self.cells[place : place + _CELLS] = _NO_ROW
+        if len(self.cells) > 2 * _CELLS * (len(self.places) + _FEW):
+            self._close_gaps()
+        return row
+
+    def _close_gaps(self) -> None:
+        old, self.cells = self.cells, []
+        for id, place in self.places.items():
+            self.places[id] = len(self.cells)
+            self.cells += old[place : place + _CELLS]
 
 
 class KeptResults:
@@ -71,7 +95,9 @@ class KeptResults:
         if call.finished_at >= self._until:
             self._begin(int(call.finished_at))
         id, number = call.id, owner.owner_number or self._join(owner)
-        self._latest.rows[id] = (ending, call.tool, call.seconds, call.key, number)
+        latest = self._latest
+        latest.places[id] = len(latest.cells)
+        latest.cells += (ending, call.tool, call.seconds, call.key, number)
         if call.listener is None:
             self._awaited.add(id)
         self._count += 1
@@ -96,7 +122,7 @@ class KeptResults:
 
     def get(self, id: str, second: int) -> KeptResult | None:
         found = self._by_second.get(second)
-        row = None if found is None else found.rows.get(id)
+        row = None if found is None else found.row(id)
         return None if row is None else KeptResult(*row[:4])
 
     def missed(self, id: str) -> None:
@@ -110,7 +136,7 @@ class KeptResults:
         found = self._by_second.get(second)
         if found is None:
             return
-        if id in found.rows:
+        if id in found.places:
             self._pop(found, id)
         else:
             found.evicted.pop(id, None)
@@ -119,7 +145,7 @@ class KeptResults:
 
     def _pop(self, found: _Second, id: str) -> tuple[str | None, int]:
         """Removes a result; returns its key and the number of its owner."""
-        ending, _, _, key, number = found.rows.pop(id)
+        ending, _, _, key, number = found.pop(id)
         self._awaited.discard(id)
         self._count -= 1
         self.bytes -= len(ending) + RECORD_BYTES
@@ -127,7 +153,7 @@ class KeptResults:
 
     def _drop_if_empty(self, second: int) -> None:
         found = self._by_second.get(second)
-        if found is not None and not found.rows and not found.evicted:
+        if found is not None and not found.places and not found.evicted:
             del self._by_second[second]
 
     def reap(self, now: float) -> bool:
@@ -136,7 +162,7 @@ class KeptResults:
         for second, found in list(self._by_second.items()):
             if not left or second + 1 + self._seconds > now:
                 break
-            whole = list(islice(found.rows, left))
+            whole = list(islice(found.places, left))
             for id in whole:
                 self._forget(id, *self._pop(found, id))
             evicted = list(islice(found.evicted.items(), left - len(whole)))
@@ -165,12 +191,12 @@ class KeptResults:
         over = self.bytes - self._budget * 0.999
         found: list[tuple[_Second, str]] = []
         for second in self._by_second.values():
-            for id, row in second.rows.items():
+            for id, place in second.places.items():
                 if over <= 0:
                     return found
                 if id != newest and (id in self._awaited) is awaited:
                     found.append((second, id))
-                    over -= len(row[0]) + RECORD_BYTES
+                    over -= len(second.cells[place]) + RECORD_BYTES
         return found
 
 
