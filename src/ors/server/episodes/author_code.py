@@ -101,6 +101,8 @@ async def within(seconds: float | None, work: Coroutine[Any, Any, Any]) -> None:
         task.result()
     except (asyncio.CancelledError, asyncio.InvalidStateError) as error:
         raise OutOfTime if late else asyncio.CancelledError from error
+    finally:
+        del task  # its error has this frame in its traceback: no cycle
 
 
 class EnvironmentForks:

@@ -109,7 +109,10 @@ class Episode:
         # the teardown waits until its thread has ended.
         running = self._code.threads.run(fn, *args)
         self._busy = self._code.threads.over(running)
-        return await running
+        try:
+            return await running
+        finally:
+            del running  # its error has this frame in its traceback: no cycle
 
     def _make(self) -> None:
         self._env = self._cls(task_spec=self.task, secrets=Secrets(self._secrets))

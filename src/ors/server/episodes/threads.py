@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -80,12 +81,9 @@ class Threads:
     async def run_at_last(self, fn: Callable[..., Any], /, *args: Any) -> Any:
         """Runs `fn(*args)`, however long no thread can be started: an episode must release its resources."""
         while True:
-            try:
-                running = self.run(fn, *args)
-            except NoThread:
-                await asyncio.sleep(AGAIN_SECONDS)
-            else:
-                return await running
+            with suppress(NoThread):
+                return await self.run(fn, *args)
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         name = f"ors-tool-{self._number}"
@@ -148,6 +146,7 @@ class Threads:
             self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
+        del future, context, fn, args  # the error has this frame in its traceback: no cycle
         with self._lock:
             wake, self._waking = not self._waking, True
         if wake:

@@ -133,6 +133,10 @@ class Call:
         self._owner.shared.kept.missed(self.id)
 
 
+def _nobody(call: Call, result: Result) -> None:
+    """Watches the calls of a session that has ended: all of them have finished."""
+
+
 @dataclass(eq=False, slots=True)
 class EarlyCalls:
     """The calls of a session that came before its setup had ended."""
@@ -238,6 +242,7 @@ class Calls:
                 self.shared.kept.remove(id, known)
         self.shared.kept.leave(self)
         self.by_task_id = self._by_key = self._spent = self._spent_before = None
+        self.watch = _nobody  # with its session, a cycle that only the garbage collector would free
 
     # ── For KeptResults ───────────────────────────────────────────────────────────────────────
 

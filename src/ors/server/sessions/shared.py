@@ -139,13 +139,13 @@ class Prompts:
         finally:
             if self._asking.get(sid) is asking:
                 del self._asking[sid]
+            del answer, asking  # the error has this frame in its traceback: no cycle
 
     def keep(self, sid: str, prompt: bytes) -> None:
         """Keeps the prompt of a session, instead of an earlier one."""
         if sid in self._by_sid:
             self._drop(sid)
-        # A copy: orjson leaves 4 KB reserved behind a result.
-        prompt, holders = self._same.get(prompt) or (bytes(memoryview(prompt)), 0)
+        prompt, holders = self._same.get(prompt) or (prompt, 0)
         self._same[prompt] = prompt, holders + 1
         self._by_sid[sid] = prompt
         self._bytes += ENTRY_BYTES + (0 if holders else len(prompt))
