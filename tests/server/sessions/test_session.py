@@ -14,7 +14,7 @@ from ors.server.episodes.author_code import CallOrder
 from ors.server.episodes.result import Result
 from ors.server.observe.events import Observers
 from ors.server.sessions.calls import Call, Calls, NoCall
-from ors.server.sessions.kept_results import AT_ONCE, RECORD_BYTES
+from ors.server.sessions.kept_results import AT_ONCE, LONG_BYTES, READ_BYTES, RECORD_BYTES
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import TRANSITIONS, ServerSession, State
 from ors.server.sessions.shared import Shared
@@ -409,3 +409,37 @@ async def test_a_turn_that_is_given_up_holds_nobody_back() -> None:
     cancelled.cancel()
     await settle()
     await asyncio.wait_for(turns.enter(True), 1)
+
+
+@proves("rejoin.kept")
+async def test_of_long_results_that_were_read_only_the_last_are_kept() -> None:
+    shared, size = runtime(), READ_BYTES // 4
+    one_by_one, short = calls_of(shared), calls_of(shared)
+    for _ in range(20):
+        await finished(short, b"x" * LONG_BYTES)
+    read = [await finished(one_by_one, b"x" * size, key=f"key {number}") for number in range(7)]
+    gone = [isinstance(one_by_one.known(None, f"key {number}"), NoCall) for number in range(7)]
+    assert gone == [True, True, False, False, False, False, False]  # four that were read, and the last one
+    assert {known.id for known in one_by_one} == {call.id for call in read}
+    assert len(shared.kept) == 20 + 5
+
+
+async def test_results_of_calls_that_overlap_may_still_be_asked_for() -> None:
+    shared = runtime()
+    calls = calls_of(shared)
+    over = asyncio.Event()
+
+    async def work(name: str, given: dict[str, Any]) -> Result:
+        if name == "slow":
+            await over.wait()
+        return Result(b"x" * READ_BYTES)
+
+    for number in range(3):
+        over.clear()
+        for name in ("slow", "quick"):
+            calls.start(work, name, {}, f"{name} {number}")
+        await settle()
+        over.set()
+        await settle()
+    assert all(known.ending == b"x" * READ_BYTES for known in calls)
+    assert len(shared.kept) == 6
