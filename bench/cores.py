@@ -1,6 +1,7 @@
 """How workers scale over cores: `python -m bench.cores`, in about two minutes, on more than four cores.
 
 Load generators have four cores, or half of them if there are fewer than twelve; the workers have the others.
+The last row of each load has as many servers that know nothing of each other: what the machine can give.
 """
 
 import os
@@ -34,24 +35,32 @@ def main() -> None:
     with ExitStack() as stack:
         os.sched_setaffinity(0, usable[: -len(generators)])
         servers = {
-            count: stack.enter_context(ors("serve", TARGET, "--workers", str(count))) for count in counts
+            str(count): [stack.enter_context(ors("serve", TARGET, "--workers", str(count)))]
+            for count in counts
         }
+        apart = f"{counts[-1]} apart"
+        servers[apart] = [stack.enter_context(ors("serve", TARGET)) for _ in range(counts[-1])]
         os.sched_setaffinity(0, usable)
         for name, plan in PLANS.items():
-            rates: dict[int, list[float]] = {count: [] for count in counts}
+            rates: dict[str, list[float]] = {name: [] for name in servers}
             for _ in range(ROUNDS):
-                for count, server in servers.items():
-                    rates[count].append(_rate(server, plan, generators))
-            for count in counts:
-                times = [much / one for much, one in zip(rates[count], rates[1], strict=True)]
-                rate, ratio = statistics.median(rates[count]), statistics.median(times)
-                print(f"{name:<9} {count} workers {rate:>9,.0f}/s  {ratio:.1f} times", flush=True)
+                for workers, each in servers.items():
+                    rates[workers].append(_rate(each, plan, generators))
+            for workers, found in rates.items():
+                times = [much / one for much, one in zip(found, rates["1"], strict=True)]
+                rate, ratio = statistics.median(found), statistics.median(times)
+                print(f"{name:<9} {workers:>7} workers {rate:>9,.0f}/s  {ratio:.1f} times", flush=True)
 
 
-def _rate(server: Command, plan: plans.Plan, cores: Sequence[int]) -> float:
+def _rate(servers: Sequence[Command], plan: plans.Plan, cores: Sequence[int]) -> float:
     """Times through the plan's loop a second, of all load generators together."""
-    with ThreadPoolExecutor(len(cores)) as pool:
-        running = [pool.submit(load.run, server, plan, CONNECTIONS, SECONDS, core=core) for core in cores]
+    shared = [servers[number % len(servers)] for number in range(max(len(servers), len(cores)))]
+    connections = CONNECTIONS * len(cores) // len(shared)
+    with ThreadPoolExecutor(len(shared)) as pool:
+        running = [
+            pool.submit(load.run, server, plan, connections, SECONDS, core=cores[number % len(cores)])
+            for number, server in enumerate(shared)
+        ]
         return sum(each.result().passes_per_second for each in running)
 
 
