@@ -18,8 +18,7 @@ import ors.testing
 from ors import Server, ToolOutput, tool
 from ors.errors import ToolCallError
 from ors.sandbox import Sandbox, SandboxDead, SandboxLimit, SandboxSpec, open_sandbox
-from ors.sandbox.battery import SMALL
-from ors.sandbox.battery.outside import FULL
+from ors.sandbox.battery import FULL, SMALL
 from ors.sandbox.box import open_box
 from ors.toolsets import SandboxEnvironment, Submit
 from tests.sandbox.conftest import exists

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ors.sandbox import SandboxSpec, cgroups, seccomp
-from ors.sandbox.backends import containers
-from ors.sandbox.backends.bwrap import Bwrap
-from ors.sandbox.backends.containers import Containers
+from ors.sandbox import SandboxSpec, cgroups, containers, seccomp
+from ors.sandbox.bwrap import Bwrap
+from ors.sandbox.containers import Containers
 
 OPEN = """
 import asyncio

@@ -13,11 +13,22 @@ from typing import Any
 import pytest
 
 from ors.sandbox import SandboxSpec
-from ors.sandbox.backends.bwrap import Bwrap
-from ors.sandbox.battery import MUST_WORK, SMALL, battery, calls, names, run_inside
-from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.battery.outside import ALLOWED, NEVER_UNISOLATED, REQUESTS, attempt, root_outside
+from ors.sandbox.battery import (
+    ALLOWED,
+    MUST_WORK,
+    NEVER_UNISOLATED,
+    REQUESTS,
+    SMALL,
+    attempt,
+    battery,
+    calls,
+    names,
+    root_outside,
+    run_inside,
+)
 from ors.sandbox.box import open_box
+from ors.sandbox.bwrap import Bwrap
+from ors.sandbox.planted import PlantedHost
 from tests.sandbox.conftest import NOBODY, SOURCE, host_pids
 from tests.support.waiting import wait_until
 
@@ -280,7 +291,7 @@ async def test_programs_that_enter_from_outside_are_found(host: PlantedHost) -> 
         enter = ["nsenter", f"--target={agent}", "--mount", "--pid", "--net", "--ipc", "--uts"]
         found = subprocess.run(
             [*enter, "python3", "-I", "-", host.targets(SMALL, box.work, "/nowhere"), "ptrace", "keyctl"],
-            input=Path(SOURCE, "ors/sandbox/battery/inside.py").read_bytes(),
+            input=Path(SOURCE, "ors/sandbox/inside/attacks.py").read_bytes(),
             capture_output=True,
             check=True,
         )

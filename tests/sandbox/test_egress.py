@@ -13,8 +13,8 @@ import pytest
 from ors.errors import SandboxUnavailable
 from ors.sandbox import Allow, Sandbox, SandboxSpec, open_sandbox
 from ors.sandbox.battery import run_inside
-from ors.sandbox.battery.host import PlantedHost
 from ors.sandbox.egress import MOST_CONNECTIONS, Refused, public, understood
+from ors.sandbox.planted import PlantedHost
 
 FETCH = """
 import sys, urllib.error, urllib.request

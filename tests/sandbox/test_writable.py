@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from ors.sandbox import Sandbox, SandboxLimit, SandboxSpec, open_sandbox
-from ors.sandbox.backends import overlay
+from ors.sandbox import Sandbox, SandboxLimit, SandboxSpec, open_sandbox, overlay
 from tests.sandbox.conftest import NOBODY, SOURCE, exists
 
 ROOT = os.getuid() == 0

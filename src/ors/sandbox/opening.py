@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
-from ors.sandbox.backends import Launched, SandboxBackend, Trouble
-from ors.sandbox.backends.bwrap import Bwrap
-from ors.sandbox.backends.containers import Containers
-from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.backends import Launched, SandboxBackend, Trouble, Unisolated
+from ors.sandbox.bwrap import Bwrap
+from ors.sandbox.containers import Containers
 from ors.sandbox.egress import Egress
 from ors.sandbox.images import rooted
 from ors.sandbox.inside import agent, framed

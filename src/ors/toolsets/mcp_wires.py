@@ -12,7 +12,7 @@ from ors._json import dumps, loads
 from ors._protocol import EventDecoder
 from ors.errors import SandboxDead, SandboxLimit, TransportError
 from ors.sandbox import Process, Sandbox, SandboxSpec
-from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.backends import Unisolated
 from ors.sandbox.box import open_box
 
 LARGEST = 64 * 2**20

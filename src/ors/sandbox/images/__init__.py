@@ -6,6 +6,8 @@ import hashlib
 import json
 import logging
 import os
+import re
+import shutil
 import subprocess
 import tarfile
 import threading
@@ -19,8 +21,9 @@ from posixpath import normpath
 
 from ors.errors import SandboxUnavailable
 from ors.sandbox.images.sources import Image, Reference, Tell, is_image, local, pulled
-from ors.sandbox.images.unpack import ImageRefused, Unpacking, settle
+from ors.sandbox.images.unpack import ImageRefused, Unpacking
 from ors.sandbox.spec import SandboxSpec
+from ors.sandbox.tree import ACCOUNTS, HOSTS
 
 log = logging.getLogger(__name__)
 
@@ -158,13 +161,44 @@ def _unpack(image: Image, roots: Path, lock: Path) -> None:
             for read, digest in zip(image.layers, image.digests, strict=True):
                 with read() as file:
                     unpacking.add(file, digest)
-            settle(making / "rootfs")
+            _settle(making / "rootfs")
             unpacking.finish()
             (making / "config.json").write_bytes(image.config)
             making.rename(roots / image.id)
         except BaseException:
             _discard(making)
             raise
+
+
+def _settle(folder: Path) -> None:
+    """Gives the root of an image an account for programs, names of the loopback, and no name servers.
+
+    Nothing is read or written through a link: nobody trusts the image.
+    """
+    etc = folder / "etc"
+    if etc.is_symlink() or (etc.exists() and not etc.is_dir()):
+        return
+    if not etc.exists():
+        etc.mkdir()
+        etc.chmod(0o755)
+    for path, line in ACCOUNTS.items():
+        file = folder / path[1:]
+        known = file.read_text(errors="surrogateescape") if file.is_file() and not file.is_symlink() else ""
+        if not re.search(f"^{line.partition(':')[0]}:", known, re.MULTILINE):
+            _write(file, known + line)
+    for name, text in (("hosts", HOSTS), ("hostname", "sandbox\n"), ("resolv.conf", "")):
+        _write(etc / name, text)
+    if not os.path.lexists(etc / "gitconfig"):
+        # The files belong to the user who made the root, and git refuses to work in folders of others.
+        _write(etc / "gitconfig", "[safe]\n\tdirectory = *\n")
+
+
+def _write(file: Path, text: str) -> None:
+    if not file.is_symlink() and file.is_dir():
+        shutil.rmtree(file)
+    file.unlink(missing_ok=True)  # it may be a link
+    file.write_text(text, errors="surrogateescape")
+    file.chmod(0o644)
 
 
 def _hashed(text: str) -> str:

@@ -3,18 +3,14 @@
 import gzip
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from posixpath import join, normpath
 from typing import IO, Any
-
-from ors.sandbox.backends.tree import ACCOUNTS, HOSTS
 
 MOST_BYTES, MOST_ENTRIES = 64 * 2**30, 2_000_000
 """Limits of an image, over all of its layers."""
@@ -225,34 +221,3 @@ def _remove(path: str) -> None:
     else:
         with suppress(FileNotFoundError):
             os.unlink(path)
-
-
-def settle(folder: Path) -> None:
-    """Gives the root of an image an account for programs, names of the loopback, and no name servers.
-
-    Nothing is read or written through a link: nobody trusts the image.
-    """
-    etc = folder / "etc"
-    if etc.is_symlink() or (etc.exists() and not etc.is_dir()):
-        return
-    if not etc.exists():
-        etc.mkdir()
-        etc.chmod(0o755)
-    for path, line in ACCOUNTS.items():
-        file = folder / path[1:]
-        known = file.read_text(errors="surrogateescape") if file.is_file() and not file.is_symlink() else ""
-        if not re.search(f"^{line.partition(':')[0]}:", known, re.MULTILINE):
-            _write(file, known + line)
-    for name, text in (("hosts", HOSTS), ("hostname", "sandbox\n"), ("resolv.conf", "")):
-        _write(etc / name, text)
-    if not os.path.lexists(etc / "gitconfig"):
-        # The files belong to the user who made the root, and git refuses to work in folders of others.
-        _write(etc / "gitconfig", "[safe]\n\tdirectory = *\n")
-
-
-def _write(file: Path, text: str) -> None:
-    if not file.is_symlink() and file.is_dir():
-        shutil.rmtree(file)
-    file.unlink(missing_ok=True)  # it may be a link
-    file.write_text(text, errors="surrogateescape")
-    file.chmod(0o644)

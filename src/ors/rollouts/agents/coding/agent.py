@@ -19,7 +19,7 @@ from ors.rollouts.agents.coding.seat import MCPListener, Seat, prompt_of
 from ors.rollouts.agents.coding.table import CODING, Said, understood, written
 from ors.rollouts.episodes.episode import Conversation
 from ors.sandbox import Process, Sandbox, SandboxSpec
-from ors.sandbox.backends.none import Unisolated
+from ors.sandbox.backends import Unisolated
 from ors.sandbox.box import open_box
 from ors.types import ToolSpec, described
 

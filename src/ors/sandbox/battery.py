@@ -1,18 +1,34 @@
-"""Attacks that need the server's side: files, output, time, what is left after the end, allow-lists."""
+"""The battery: attacks on a sandbox, to see that each is blocked on this machine.
+
+Those of `inside/attacks.py` run in the sandbox. The others are here, as they need the server's side: files,
+output, time, graders, what is left after the end, allow-lists.
+"""
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
 
 from ors.errors import SandboxDead, SandboxLimit
-from ors.sandbox.battery.host import PlantedHost
-from ors.sandbox.box import Sandbox
-from ors.sandbox.spec import PROXY_PORT
+from ors.sandbox import seccomp
+from ors.sandbox.box import Sandbox, open_box
+from ors.sandbox.inside import attacks as inside
+from ors.sandbox.planted import PlantedHost
+from ors.sandbox.spec import MB, PROXY_PORT, SandboxSpec
 
 FAST = 3.0
 """Seconds that an answer may take where a hang is the attack."""
+SMALL = SandboxSpec(memory=192 * MB, processes=40, disk=16 * MB, tmp=8 * MB, inodes=5000)
+"""Limits that are quick to reach."""
+SILENT = {
+    *("nfsservctl", "lookup_dcookie", "memfd_secret", "quotactl_fd", "statmount", "listmount"),
+    *("lsm_get_self_attr", "lsm_set_self_attr", "lsm_list_modules"),
+}
+"""Calls that say ENOSYS or EPERM on many kernels by themselves, so that trying them shows nothing."""
 
 
 async def _read(box: Sandbox, path: str) -> bytes:
@@ -159,7 +175,7 @@ async def voided(attack: Awaitable[object], box: Sandbox) -> str:
 
 
 Attack = Callable[[Sandbox, PlantedHost], Awaitable[str]]
-ATTACKS: dict[str, Attack] = {
+OUTSIDE: dict[str, Attack] = {
     "file interface: read through a link": through_a_link,
     "file interface: write through a link": written_through_a_link,
     "file interface: copy a link to the host": copied_from_a_link,
@@ -233,3 +249,75 @@ async def attempt(box: Sandbox, host: PlantedHost, name: str) -> str:
         return "reached" if all(f"port={port} host=" in reply for reply in replies) else ""
     wanted = (f"port={other} host=", "host=elsewhere", "host=localhost")
     return next((word for word in wanted for reply in replies if word in reply), "")
+
+
+# ── All of them ──────────────────────────────────────────────────────────────────────────────────
+
+MUST_WORK = {"use the own loopback", ALLOWED}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How one attack ended."""
+
+    attack: str
+    blocked: bool
+    detail: str = ""
+
+
+def calls() -> list[str]:
+    return [name for name, numbers in seccomp.DENIED.items() if None not in numbers and name not in SILENT]
+
+
+def names() -> list[str]:
+    return [*inside.ATTACKS, *calls(), *inside.HEAVY, *OUTSIDE, *REQUESTS]
+
+
+async def battery(spec: SandboxSpec) -> AsyncIterator[Verdict]:
+    """Attacks sandboxes on the backend of the spec, one attack after the other.
+
+    Raises:
+        SandboxUnavailable: no sandbox can be opened.
+    """
+    spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs, writable=spec.writable)
+    alone = [[name] for name in (*inside.HEAVY, *OUTSIDE)]
+    with PlantedHost() as host:
+        async with await open_box(spec) as neighbour:  # with a program that runs, and a file
+            await neighbour.write_file(f"{host.mark}-file", b"private")
+            await neighbour.spawn(["sh", "-c", "sleep 600; true", f"{host.mark}-neighbour"])
+            for group in (list(inside.ATTACKS), calls(), *alone):
+                async with await open_box(spec) as box:
+                    targets = host.targets(spec, box.work, f"{neighbour.work}/{host.mark}-file")
+                    for verdict in await attacked(box, host, group, targets):
+                        yield verdict
+            if box.backend == "bwrap":  # the others have no allow-lists
+                async with await open_box(replace(spec, network=host.allow)) as box:
+                    for name in REQUESTS:
+                        yield _verdict(name, await attempt(box, host, name))
+
+
+async def attacked(box: Sandbox, host: PlantedHost, group: Sequence[str], targets: str) -> list[Verdict]:
+    if group[0] in NEVER_UNISOLATED and box.backend == "none":
+        return []
+    if group[0] in OUTSIDE:
+        achieved = {group[0]: await OUTSIDE[group[0]](box, host)}
+    else:
+        achieved = await run_inside(box, group, targets)
+    achieved |= host.damage()
+    return [_verdict(name, achieved.get(name, "")) for name in group]
+
+
+def _verdict(name: str, achieved: str) -> Verdict:
+    return Verdict(name, blocked=bool(achieved) is (name in MUST_WORK), detail=achieved)
+
+
+async def run_inside(box: Sandbox, group: Sequence[str], targets: str) -> dict[str, str]:
+    """Runs attacks inside, and returns what they achieved; those that were killed have achieved nothing."""
+    program = files("ors.sandbox.inside").joinpath("attacks.py").read_bytes()
+    result = await box.exec(["python3", "-I", "-", targets, *group], stdin=program, timeout=60)
+    if b"Traceback" in result.stderr:
+        raise RuntimeError(f"an attack is broken: {result.stderr.decode(errors='replace')}")
+    found = dict(json.loads(line) for line in result.stdout.splitlines())
+    if len(found) < len(group) and group[0] not in inside.HEAVY:
+        raise RuntimeError(f"the attack after {list(found)[-1:]} did not end: {result}")
+    return found

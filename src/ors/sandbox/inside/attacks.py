@@ -1,4 +1,4 @@
-"""Attacks that run inside a sandbox, as a program of its own: `python3 -I - TARGETS NAME…`.
+"""Attacks of the battery that run inside a sandbox, as a program of its own: `python3 -I - TARGETS NAME…`.
 
 It prints a line of JSON for each: what was achieved, or nothing. It does no lasting harm where it is not
 isolated.
@@ -13,6 +13,7 @@ import mmap
 import os
 import resource
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -27,19 +28,32 @@ finit_module -1 0 0, bpf -1 0 0, keyctl -1 0 0 0 0, userfaultfd -1, fanotify_ini
 open_tree -1 0 -1, name_to_handle_at -1 0 0 0 0
 """
 """Arguments that the kernel refuses by another error than the filter's. All zeros otherwise."""
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def called(number: int, *arguments: int) -> tuple[int, int]:
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = libc.syscall(number, *(ctypes.c_long(each) for each in arguments))
-    return result, ctypes.get_errno()
+def called(number: int, *arguments: int) -> int:
+    result: int = LIBC.syscall(number, *(ctypes.c_long(each) for each in arguments))
+    return result
 
 
-def reaches(targets: dict[str, Any], name: str) -> str:
-    """Whether a system call gets past the filter to the kernel."""
-    words = next((row.split()[1:] for row in ARGUMENTS.split(",") if row.split()[0] == name), ["0"] * 6)
-    result, error = called(targets["numbers"][name], *map(int, words))
-    return f"{name} returned {result}, {os.strerror(error)}" if result >= 0 or error not in REFUSED else ""
+def reaches(targets: dict[str, Any], name: str, *arguments: int) -> str:
+    """Whether a system call gets past the filter to the kernel; made by a child, which it may change."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        result = called(targets["numbers"][name], *arguments)
+        if result >= 0 or ctypes.get_errno() not in REFUSED:
+            os.write(writer, f"{name} returned {result}, {os.strerror(ctypes.get_errno())}".encode())
+        os._exit(0)
+    os.close(writer)
+    os.wait()
+    with open(reader) as found:
+        return found.read()
+
+
+def with_arguments(targets: dict[str, Any], name: str) -> str:
+    rows = map(str.split, ARGUMENTS.split(","))
+    words = next((words for first, *words in rows if first == name), ["0"] * 6)
+    return reaches(targets, name, *map(int, words))
 
 
 def read(path: str) -> str:
@@ -74,11 +88,11 @@ def write_outside(targets: dict[str, Any]) -> str:
 
 def block_device(targets: dict[str, Any]) -> str:
     """Reads a disk of the host, by its name or by a device file of its own."""
-    number = os.makedev(*targets["block"][1])
-    for path in (targets["block"][0], "/tmp/ors-disk", "/dev/shm/ors-disk"):
+    disk, *number = targets["disk"]
+    for path in (disk, "/tmp/ors-disk", "/dev/shm/ors-disk"):
         try:
             if not os.path.exists(path):
-                os.mknod(path, 0o60600, number)
+                os.mknod(path, 0o60600, os.makedev(*number))
             with open(path, "rb", buffering=0) as file:
                 return f"read {len(file.read(512))} bytes of {path}"
         except OSError:
@@ -91,31 +105,7 @@ def block_device(targets: dict[str, Any]) -> str:
 
 def kill_process(targets: dict[str, Any]) -> str:
     os.kill(targets["victim"], 9)
-    return ""
-
-
-def new_namespace(targets: dict[str, Any]) -> str:
-    result, error = called(targets["numbers"]["clone"], 0x10000000 | 17, 0, 0, 0, 0)
-    if result == 0:
-        os._exit(0)
-    return f"a user namespace by clone, {os.strerror(error)}" if result > 0 else ""
-
-
-def in_child(attack: Callable[[], str]) -> str:
-    reader, writer = os.pipe()
-    if os.fork() == 0:
-        try:
-            os.write(writer, attack().encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    os.wait()
-    return os.read(reader, 500).decode()
-
-
-def terminal_input(targets: dict[str, Any]) -> str:
-    error = called(targets["numbers"]["ioctl"], 0, 0x5412, 0)[1]
-    return f"TIOCSTI, {os.strerror(error)}" if error not in REFUSED else ""
+    return ""  # the server sees whether it is dead
 
 
 def host_descriptor(targets: dict[str, Any]) -> str:
@@ -131,9 +121,6 @@ def own_loopback(targets: dict[str, Any]) -> str:
     server = socket.create_server(("127.0.0.1", 0))
     with server, socket.create_connection(server.getsockname(), timeout=3):
         return "works"
-
-
-INET, UNIX = socket.AF_INET, socket.AF_UNIX
 
 
 def fork_bomb(targets: dict[str, Any]) -> str:
@@ -181,7 +168,7 @@ def much_together(targets: dict[str, Any]) -> str:
 
 
 def fill(targets: dict[str, Any]) -> str:
-    most, found = 2 * targets["disk"], []
+    most, found = 2 * targets["size"], []
     places = "/tmp /home /home/agent /dev/shm /dev /run / /var/tmp /mnt"
     for folder in (targets["work"], *places.split()):
         path = f"{folder}/{targets['mark']}-fill"
@@ -216,36 +203,35 @@ def works(ways: dict[str, Callable[[], Any]]) -> str:
 
 
 def stop(targets: dict[str, Any]) -> str:
-    pid = os.fork()
-    if pid == 0:
-        time.sleep(60)
-        os._exit(0)
     info = ctypes.create_string_buffer((19).to_bytes(8, "little") + b"\xff" * 4, 128)
     at, numbers = ctypes.addressof(info), targets["numbers"]
-    ways = {"kill": (pid, 19), "tkill": (pid, 19), "tgkill": (pid, pid, 19), "rt_sigqueueinfo": (pid, 19, at)}
-    ways |= {"rt_tgsigqueueinfo": (pid, pid, 19, at), "pidfd_send_signal": (os.pidfd_open(pid), 19, 0, 0)}
-    found = [name for name, words in ways.items() if called(numbers[name], *words)[0] == 0]
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return ", ".join(found)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        pid = child.pid
+        ways = {"kill": (pid, 19), "tkill": (pid, 19), "tgkill": (pid, pid, 19)}
+        ways |= {"rt_sigqueueinfo": (pid, 19, at), "rt_tgsigqueueinfo": (pid, pid, 19, at)}
+        ways["pidfd_send_signal"] = (os.pidfd_open(pid), 19, 0, 0)
+        found = works({name: partial(called, numbers[name], *words) for name, words in ways.items()})
+        child.kill()
+    return found
 
 
 def disturb_agent(targets: dict[str, Any]) -> str:
     """Changes the limits, the priority and the processors of the process that started this one."""
     agent = os.getppid()
-    ways: dict[str, Callable[[], Any]] = {
-        "limits": lambda: resource.prlimit(agent, resource.RLIMIT_CORE, (0, 0)),
-        "priority": lambda: os.setpriority(os.PRIO_PROCESS, agent, os.getpriority(os.PRIO_PROCESS, agent)),
-        "processors": lambda: os.sched_setaffinity(agent, os.sched_getaffinity(agent)),
-    }
-    return works(ways)
+    same = os.getpriority(os.PRIO_PROCESS, agent)
+    return works(
+        {
+            "limits": lambda: resource.prlimit(agent, resource.RLIMIT_CORE, (0, 0)),
+            "priority": lambda: os.setpriority(os.PRIO_PROCESS, agent, same),
+            "processors": lambda: os.sched_setaffinity(agent, os.sched_getaffinity(agent)),
+        }
+    )
 
 
 def lease(targets: dict[str, Any]) -> str:
     with open(f"{targets['work']}/lease", "w") as file:
-        return works(
-            {"lease": lambda: fcntl.fcntl(file, 1024, 1), "signal": lambda: fcntl.fcntl(file, 10, 19)}
-        )
+        ways = {"lease": (1024, 1), "signal": (10, 19)}
+        return works({name: partial(fcntl.fcntl, file, *words) for name, words in ways.items()})
 
 
 def held(targets: dict[str, Any], take: Callable[[], int]) -> str:
@@ -269,15 +255,15 @@ def in_shared_mapping(targets: dict[str, Any]) -> str:
 
 
 def in_messages(targets: dict[str, Any]) -> str:
-    libc, queues, message = ctypes.CDLL(None), list[int](), ctypes.create_string_buffer(b"\1", 8200)
+    queues, message = list[int](), ctypes.create_string_buffer(b"\1", 8200)
 
     def take() -> int:
-        queues.append(libc.msgget(0, 0o600))
-        return sum(8000 for _ in range(2) if libc.msgsnd(queues[-1], message, 8000, 0o4000) == 0)
+        queues.append(LIBC.msgget(0, 0o600))
+        return sum(8000 for _ in range(2) if LIBC.msgsnd(queues[-1], message, 8000, 0o4000) == 0)
 
     found = held(targets, take)
     for queue in queues:
-        libc.msgctl(queue, 0, None)
+        LIBC.msgctl(queue, 0, None)
     return found
 
 
@@ -299,7 +285,9 @@ def in_sockets(targets: dict[str, Any], *, unix: bool) -> str:
     return held(targets, take)
 
 
-ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
+INET, UNIX = socket.AF_INET, socket.AF_UNIX
+Attack = Callable[[dict[str, Any]], str]
+ATTACKS: dict[str, Attack] = {
     "read a key of the host": lambda t: read(t["key"]),
     "read /etc/shadow": lambda t: read("/etc/shadow") * (os.stat("/etc/shadow").st_ino == t["shadow"]),
     "list /root": lambda t: read("/root"),
@@ -314,20 +302,16 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "reach the internet": lambda t: connect(INET, ("192.0.2.1", 443), socket.SOCK_DGRAM),
     "reach the metadata address": lambda t: connect(INET, ("169.254.169.254", 80), socket.SOCK_DGRAM),
     "connect to a unix socket": lambda t: connect(UNIX, t["unix"]),
-    "connect to an abstract socket": lambda t: connect(UNIX, "\0" + t["abstract"]),
+    "connect to an abstract socket": lambda t: connect(UNIX, "\0" + t["mark"]),
     "open a vsock": lambda t: socket.socket(40, socket.SOCK_STREAM).__class__.__name__,
     "open a packet socket": lambda t: socket.socket(17, socket.SOCK_RAW).__class__.__name__,
-    "make a namespace by clone": new_namespace,
-    "make a namespace by unshare": lambda t: in_child(
-        lambda: "" if called(t["numbers"]["unshare"], 0x10000000)[0] else "made"
-    ),
-    "clone3": lambda t: reaches(t, "clone3"),
-    "change the personality": lambda t: in_child(
-        lambda: "changed" if called(t["numbers"]["personality"], 0x0040000)[0] >= 0 else ""
-    ),
-    "type into the terminal": terminal_input,
+    "make a namespace by clone": lambda t: reaches(t, "clone", 0x10000000 | 17, 0, 0, 0, 0),
+    "make a namespace by unshare": lambda t: reaches(t, "unshare", 0x10000000),
+    "clone3": lambda t: reaches(t, "clone3", 0, 0),
+    "change the personality": lambda t: reaches(t, "personality", 0x40000),
+    "type into the terminal": lambda t: reaches(t, "ioctl", 0, 0x5412, 0),
     "kill a process of the host": kill_process,
-    "see a process of another sandbox": lambda t: seen("cmdline", t["neighbour"]),
+    "see a process of another sandbox": lambda t: seen("cmdline", f"{t['mark']}-neighbour"),
     "read a file of another sandbox": lambda t: read(t["neighbour_file"]),
     "stop a process": stop,
     "disturb the agent": disturb_agent,
@@ -336,7 +320,7 @@ ATTACKS: dict[str, Callable[[dict[str, Any]], str]] = {
     "use the own loopback": own_loopback,
 }
 
-HEAVY: dict[str, Callable[[dict[str, Any]], str]] = {
+HEAVY: dict[str, Attack] = {
     "fork bomb": fork_bomb,
     "much memory in one process": lambda t: f"{len(grow(t['memory'] * 3)) * 16} MB",
     "much memory in many processes": much_together,
@@ -356,7 +340,7 @@ def main() -> None:
     known = {**ATTACKS, **HEAVY}
     for name in sys.argv[2:]:
         try:
-            achieved = known[name](targets) if name in known else reaches(targets, name)
+            achieved = known[name](targets) if name in known else with_arguments(targets, name)
         except (OSError, MemoryError):
             achieved = ""
         os.write(1, json.dumps([name, achieved]).encode() + b"\n")

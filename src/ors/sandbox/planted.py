@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
@@ -31,41 +31,32 @@ class _Planted(BaseHTTPRequestHandler):
         """Says nothing."""
 
 
-class PlantedHost:
+class PlantedHost(ExitStack):
     """Planted targets on the host, for as long as a battery runs."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self.mark = f"ors-mark-{secrets.token_hex(6)}"
-        self.secret = secrets.token_hex(12)
-
     def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ors-battery-")))
-            self.folder.chmod(0o755)
-            self.key = self.folder / "key"
-            self.key.write_text(self.secret)
-            self.key.chmod(0o600)
-            (self.folder / "open").mkdir()
-            (self.folder / "open").chmod(0o777)
-            stack.enter_context(open(self.folder / "open" / "held", "w"))
-            self._plant_sockets(stack)
-            self.revive()
-            stack.callback(lambda: self.victim.wait())
-            stack.callback(lambda: self.victim.kill())
-            self._stack = stack.pop_all()
+        self.mark, self.secret = f"ors-mark-{secrets.token_hex(6)}", secrets.token_hex(12)
+        self.folder = Path(self.enter_context(tempfile.TemporaryDirectory(prefix="ors-battery-")))
+        self.folder.chmod(0o755)
+        self.key = self.folder / "key"
+        self.key.write_text(self.secret)
+        self.key.chmod(0o600)
+        (self.folder / "open").mkdir()
+        (self.folder / "open").chmod(0o777)
+        self.enter_context(open(self.folder / "open" / "held", "w"))
+        self._plant_sockets()
+        self._plant_victim()
         return self
 
-    def revive(self) -> None:
+    def _plant_victim(self) -> None:
         self.victim = subprocess.Popen(["sleep", "600"], env={"ORS_SECRET": self.secret})
+        self.callback(self.victim.wait)
+        self.callback(self.victim.kill)
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def _plant_sockets(self, stack: ExitStack) -> None:
-        self.tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    def _plant_sockets(self) -> None:
+        self.tcp = self.enter_context(socket.create_server(("127.0.0.1", 0)))
         for address in (str(self.folder / "socket"), f"\0{self.mark}"):
-            server = stack.enter_context(socket.socket(socket.AF_UNIX))
+            server = self.enter_context(socket.socket(socket.AF_UNIX))
             server.bind(address)
             server.listen()
         (self.folder / "socket").chmod(0o777)
@@ -75,33 +66,30 @@ class PlantedHost:
         self.allow = Allow(f"127.0.0.1:{self.ports[0]}", f"127.1:{self.ports[1]}")
         for each in servers:
             threading.Thread(target=each.serve_forever, daemon=True).start()
-            stack.callback(each.server_close)
-            stack.callback(each.shutdown)
+            self.callback(each.server_close)
+            self.callback(each.shutdown)
 
     def targets(self, spec: SandboxSpec, work: str, neighbour_file: str) -> str:
         column, _ = seccomp.ARCHITECTURES[os.uname().machine]
+        numbers = seccomp.DENIED | seccomp.ARGUED
         return json.dumps(
             {
                 "key": str(self.key),
                 "folder": str(self.folder / "open"),
                 "unix": str(self.folder / "socket"),
-                "abstract": self.mark,
                 "port": self.tcp.getsockname()[1],
                 "mark": self.mark,
                 "secret": self.secret,
                 "victim": self.victim.pid,
-                "neighbour": f"{self.mark}-neighbour",
                 "neighbour_file": neighbour_file,
-                "block": _disk(),
+                "disk": _disk(),
                 "work": work,
                 "processes": spec.processes,
                 "memory": spec.memory,
-                "disk": max(spec.sizes.values()),
+                "size": max(spec.sizes.values()),
                 "shadow": os.stat("/etc/shadow").st_ino if os.path.exists("/etc/shadow") else 0,
                 "inodes": spec.inodes,
-                "numbers": {
-                    name: numbers[column] for name, numbers in (seccomp.DENIED | seccomp.ARGUED).items()
-                },
+                "numbers": {name: each[column] for name, each in numbers.items()},
             }
         )
 
@@ -113,33 +101,28 @@ class PlantedHost:
         """Processes, of anybody, that have the mark in their command line."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            found += [int(entry.name)] if self.mark.encode() in words else []
+            with suppress(OSError):
+                if self.mark.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
         return found
 
     def damage(self) -> dict[str, str]:
-        """Damage that attacks from inside did to the host, by their names."""
+        """Damage that attacks from inside did to the host, by their names. It is mended."""
         found = {}
         if self.victim.poll() is not None:
             found["kill a process of the host"] = "the process is dead"
-            self.revive()
-        if self.marks():
-            found["write outside"] = ", ".join(self.marks())
+            self._plant_victim()
+        if marks := self.marks():
+            found["write outside"] = ", ".join(marks)
+            for path in marks:
+                os.unlink(path)
         return found
 
-    def clean(self) -> None:
-        for path in self.marks():
-            os.unlink(path)
 
-
-def _disk() -> tuple[str, tuple[int, int]]:
+def _disk() -> tuple[str, int, int]:
     """A disk of the host, by name and number; an invented one where none is to be seen."""
-    for entry in sorted(Path("/sys/block").glob("*")) if os.path.isdir("/sys/block") else []:
-        if (entry / "dev").exists() and (Path("/dev") / entry.name).exists():
+    for entry in sorted(Path("/sys/block").glob("*")):
+        if (Path("/dev") / entry.name).exists() and int((entry / "size").read_text()) > 0:
             major, minor = (entry / "dev").read_text().split(":")
-            if int((entry / "size").read_text()) > 0:
-                return f"/dev/{entry.name}", (int(major), int(minor))
-    return "/dev/sda", (8, 0)
+            return f"/dev/{entry.name}", int(major), int(minor)
+    return "/dev/sda", 8, 0

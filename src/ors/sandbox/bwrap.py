@@ -13,10 +13,10 @@ from functools import cache, partial
 from pathlib import Path
 
 from ors.sandbox import cgroups, seccomp
-from ors.sandbox.backends import Launched, Trouble
-from ors.sandbox.backends.tree import AGENT, INSIDE, layers, overlaid, place_arguments, root_arguments
+from ors.sandbox.backends import Launched, Trouble, begun
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import PROXY_PORT, Allow, SandboxSpec
+from ors.sandbox.tree import AGENT, INSIDE, layers, overlaid, place_arguments, root_arguments
 
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
@@ -58,18 +58,9 @@ class Bwrap:
         try:
             if group is not None or apart is not None:
                 data.open_answers(gate=apart is not None)
-            started.append(
-                subprocess.Popen(
-                    self.command(spec, data, user, counted=group is not None),
-                    stdin=connection,
-                    stdout=connection,
-                    stderr=errors,
-                    env={},  # programs inside can read it
-                    cwd="/",
-                    pass_fds=data.fds,
-                    start_new_session=True,
-                )
-            )
+            command = self.command(spec, data, user, counted=group is not None)
+            # Programs inside can read its environment.
+            started.append(begun(command, connection, errors, env={}, cwd="/", pass_fds=data.fds))
             started += [] if group is None else [_keeper(group)]
         except BaseException:
             data.close_answers()
@@ -239,17 +230,9 @@ def _keeper(group: cgroups.Cgroup) -> subprocess.Popen[bytes]:
     """Starts the process that removes the groups if this one cannot."""
     reader, writer = os.pipe()
     command = [str(shutil.which("setpriv")), "--pdeathsig=TERM", "/bin/sh", "-c", KEEPER, "sh"]
+    command += map(str, group.folders)
     try:
-        return subprocess.Popen(
-            [*command, *map(str, group.folders)],
-            stdin=reader,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={},
-            cwd="/",
-            pass_fds=[writer],
-            start_new_session=True,
-        )
+        return begun(command, reader, subprocess.DEVNULL, env={}, cwd="/", pass_fds=[writer])
     finally:
         os.close(reader)
         os.close(writer)

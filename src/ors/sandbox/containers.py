@@ -8,8 +8,8 @@ import tempfile
 from functools import cache, partial
 
 from ors.sandbox import seccomp
-from ors.sandbox.backends import Launched, Trouble
-from ors.sandbox.backends.bwrap import settings
+from ors.sandbox.backends import Launched, Trouble, begun
+from ors.sandbox.bwrap import settings
 from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
 from ors.sandbox.spec import Allow, SandboxSpec
@@ -44,15 +44,10 @@ class Containers:
         with tempfile.NamedTemporaryFile("w", prefix="ors-seccomp-", suffix=".json", delete=False) as profile:
             profile.write(seccomp.profile(counted=counted))
         os.chmod(profile.name, 0o644)
-        process = subprocess.Popen(
-            [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)],
-            stdin=connection,
-            stdout=connection,
-            stderr=errors,
-            cwd="/proc",  # where podman cannot leave a file named oom
-            start_new_session=True,
-        )
-
+        command = [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)]
+        process = begun(
+            command, connection, errors, cwd="/proc"
+        )  # where podman cannot leave a file named oom
         remove = [self.name, "rm", "--force", name]
         kill = partial(subprocess.run, remove, capture_output=True, check=False)
         told = settings(spec, None, counted=counted)

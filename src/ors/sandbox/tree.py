@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from ors.sandbox.backends import overlay
+from ors.sandbox import overlay
 from ors.sandbox.inside.archive import CHANGES
 from ors.sandbox.spec import HOME, SandboxSpec
 
