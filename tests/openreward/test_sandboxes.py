@@ -13,13 +13,7 @@ import pytest_asyncio
 
 from ors.errors import BadRequest, NotFound, SandboxUnavailable
 from ors.openreward import NotOffered
-from ors.openreward.hosting import (
-    Hosting,
-    SandboxBucketConfig,
-    SandboxNetworkPolicy,
-    SandboxSettings,
-    hf_model_rules,
-)
+from ors.openreward.hosting import Hosting, SandboxBucketConfig, SandboxNetworkPolicy, SandboxSettings
 from ors.openreward.sandboxes import (
     AsyncOpenReward,
     AsyncSandboxesAPI,
@@ -177,10 +171,6 @@ def test_settings_are_checked_as_the_sdk_checks_them() -> None:
         SandboxSettings(**{**base, "machine_size": "3:5"})
     env = SandboxSettings(**{**base, "env": {"OPENAI_API_KEY": "k", "Other": "o"}}).env
     assert env == {"OPENAI_API_KEY": "k", "openai_api_key": "k", "Other": "o"}
-    assert {rule.host for rule in hf_model_rules("org/name")} == {"huggingface.co", "hf.co"}
-    for wrong in ("gpt2", "datasets/x", "org/na*me"):
-        with pytest.raises(ValueError, match="canonical"):
-            hf_model_rules(wrong)
 
 
 async def test_a_sandbox_has_the_size_of_its_machine(box: AsyncSandboxesAPI) -> None:

@@ -131,7 +131,7 @@ async def test_a_sandbox_whose_opening_is_cancelled_is_gone() -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="control groups belong to root")
-@pytest.mark.parametrize("broken", ["cgroups.Cgroup.add", "backends.bwrap._keeper"])
+@pytest.mark.parametrize("broken", ["cgroups.Cgroup.add", "bwrap._keeper"])
 async def test_a_sandbox_without_its_control_groups_is_not_opened(
     monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:

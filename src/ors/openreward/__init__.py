@@ -5,7 +5,7 @@ here can be imported as `openreward` otherwise.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -16,56 +16,29 @@ VERSION = "0.1.167"
 """The release of openreward whose names these are."""
 
 
-def _at(home: str, names: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), home)
-
-
-_TYPES = _at(
-    "ors.types",
-    "Blocks CreateSession ImageBlock JSONObject JSONValue ListToolsOutput RunToolError RunToolOutput "
-    "RunToolSuccess Split TerminalToolSpec TextBlock ToolCall ToolOutput ToolSpec",
-)
-_AUTHORING = _at(
-    "ors.openreward.environments", "Environment Server Toolset download_text terminal tool upload_text"
-)
-_SANDBOXES = {
-    **_at("ors.openreward.sandboxes", "AsyncSandboxesAPI RunResult SandboxesAPI"),
-    **_at(
-        "ors.openreward.hosting",
-        "SandboxBucketConfig SandboxEgressRule SandboxHostAlias SandboxNetworkPolicy SandboxSettings "
-        "SandboxSidecarContainer hf_model_rules",
-    ),
+HOMES = {
+    "ors.types": "Blocks CreateSession GetTask GetTaskRange ImageBlock JSONObject JSONValue ListTasks "
+    "ListToolsOutput NumTasks RunToolError RunToolOutput RunToolSuccess Split SplitType TerminalToolSpec "
+    "TextBlock ToolCall ToolOutput ToolSpec",
+    "ors.errors": "ToolCallError",
+    "ors.openreward.environments": "Environment Server Toolset download_text terminal tool upload_text",
+    "ors.openreward.sandboxes": "AsyncOpenReward AsyncSandboxesAPI FileTooLargeError FileTransferError "
+    "FileTransferResult OpenReward PodTerminatedError RunResult SandboxesAPI",
+    "ors.openreward.hosting": "MachineSize SandboxBucketConfig SandboxEgressRule SandboxHostAlias "
+    "SandboxNetworkPolicy SandboxSettings SandboxSidecarContainer",
+    "ors.openreward.toolsets": "CLIToolset ClaudeCodeToolset CodexToolset WebToolset",
+    "ors.openreward.spreadsheets": "ExcelToolset",
 }
-_TRANSFERS = {
-    **_at(
-        "ors.openreward.sandboxes",
-        "FileTooLargeError FileTransferError FileTransferResult PodTerminatedError",
-    ),
-    "MachineSize": "ors.openreward.hosting",
+NAMES = {name: home for home, names in HOMES.items() for name in names.split()}
+"""The names that are offered, each with the module of ours that it comes from."""
+MODULES = {
+    "openreward",
+    *(f"openreward.{name}" for name in ("environments", "toolsets", "api")),
+    *(f"openreward.environments.{name}" for name in ("environment", "server", "toolset", "types")),
+    *(f"openreward.api.{name}" for name in ("environments", "errors", "sandboxes")),
+    *(f"openreward.api.{name}.types" for name in ("environments", "sandboxes")),
 }
-_BLOCKS = {**_at("ors.types", "ImageBlock TextBlock"), "ToolCallError": "ors.errors"}
-MODULES: Mapping[str, Mapping[str, str]] = {
-    "openreward": {**_SANDBOXES, **_at("ors.openreward.sandboxes", "AsyncOpenReward OpenReward")},
-    "openreward.environments": {**_AUTHORING, **_TYPES},
-    "openreward.environments.environment": _AUTHORING,
-    "openreward.environments.server": _AUTHORING,
-    "openreward.environments.toolset": _AUTHORING,
-    "openreward.environments.types": {
-        **_TYPES,
-        **_at("ors.types", "GetTask GetTaskRange ListTasks NumTasks SplitType"),
-    },
-    "openreward.toolsets": {
-        **_at("ors.openreward.toolsets", "CLIToolset ClaudeCodeToolset CodexToolset Toolset WebToolset"),
-        "ExcelToolset": "ors.openreward.spreadsheets",
-    },
-    "openreward.api": {},
-    "openreward.api.environments": {},
-    "openreward.api.environments.types": _BLOCKS,
-    "openreward.api.errors": {"ToolCallError": "ors.errors"},
-    "openreward.api.sandboxes": {**_SANDBOXES, **_TRANSFERS},
-    "openreward.api.sandboxes.types": {**_SANDBOXES, **_TRANSFERS},
-}
-"""For each module the modules of ours that its names come from."""
+"""The modules that are found. Each has all names."""
 
 
 class NotOffered(ImportError):
@@ -92,15 +65,13 @@ class Names(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, is_package=True)
 
     def exec_module(self, module: ModuleType) -> None:
-        homes = MODULES[module.__name__]
-
         def found(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
             if f"{module.__name__}.{name}" in MODULES:
                 return import_module(f"{module.__name__}.{name}")
-            if name not in homes:
+            if name not in NAMES:
                 raise NotOffered(f"{module.__name__}.{name}")
-            return getattr(import_module(homes[name]), name)
+            return getattr(import_module(NAMES[name]), name)
 
-        vars(module).update(__getattr__=found, __all__=sorted(homes), __version__=VERSION)
+        vars(module).update(__getattr__=found, __all__=sorted(NAMES), __version__=VERSION)

@@ -1,41 +1,29 @@
 """The base classes of `openreward.environments`: ours, with what its authors expect of theirs."""
 
-import ast
 import base64
-import inspect
 import shlex
-import textwrap
-from asyncio import Lock
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any
 
 import ors
 from ors import terminal
 from ors._authoring.tools import Toolbox
 from ors.environment import Secrets
 from ors.errors import InvalidEnvironment
-from ors.server.episodes.author_code import CallOrder
 from ors.server.episodes.error_text import ReturnErrors
 from ors.types import JSONObject, RunToolError, RunToolOutput, RunToolSuccess, TerminalToolSpec
 
 __all__ = ["Environment", "Server", "Toolset", "download_text", "terminal", "tool", "upload_text"]
 
-F = TypeVar("F", bound=Callable[..., Any])
 PLATFORM = ("api_key", "OPENREWARD_API_KEY")
 """Secrets that openreward's client always sends; with ours behind, nothing checks them."""
 LEFT_OUT = ("get_messages", "score_group")
 
 
 def tool(fn: Any = None, *, shared: bool = True, concurrent: bool = False, exclusive: bool = False) -> Any:
-    """Makes a method a tool. An `exclusive` one waits for all running calls, and holds new ones."""
-
-    def mark(function: F) -> F:
-        function._env_tool_exclusive = exclusive  # type: ignore[attr-defined]
-        # On our server every call that is not concurrent runs alone.
-        return ors.tool(shared=shared, concurrent=concurrent and not exclusive)(function)
-
+    """Makes a method a tool. An `exclusive` one is not concurrent: on our server such a call runs alone."""
+    mark = ors.tool(shared=shared, concurrent=concurrent and not exclusive)
     return mark if fn is None else mark(fn)
 
 
@@ -43,11 +31,6 @@ class Environment(ors.Environment):
     """Base class with the methods of openreward's, which also work without a server."""
 
     _episode_finished = False
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "required_secrets" not in vars(cls):
-            cls.required_secrets = sorted(set(_required(cls)) - set(PLATFORM))
 
     def __new__(cls, task_spec: JSONObject = {}, secrets: Any = None) -> "Environment":  # noqa: B006
         if isinstance(secrets, Secrets):  # a server's, not the dictionary of a test
@@ -86,29 +69,15 @@ class Environment(ors.Environment):
         return await self._call_tool(spec.name, {} if spec.arg is None else {spec.arg: message})
 
     async def _call_tool(self, name: str, input: JSONObject) -> RunToolOutput:
-        # For calls without a server, whose sessions have an order and a latch of their own.
-        definition = self._tools().by_name.get(name)
-        owner = type(self) if definition is None else definition.toolset or type(self)
-        function = getattr(owner, name, None)
-        alone = any(getattr(function, f"_env_tool_{each}", False) for each in ("exclusive", "terminal"))
-        together = alone or (definition is not None and definition.concurrent)
-        order = self.__dict__.setdefault("_order", CallOrder())
-        lock = self.__dict__.setdefault("_locks", {}).setdefault(name, Lock())
-        async with nullcontext() if together else lock:
-            await order.enter(alone)
-            try:
-                if not self._episode_finished:
-                    return self._latched(name, await super()._call_tool(name, input))
-            finally:
-                order.leave()
-        return _over(name)
-
-    def _latched(self, name: str, result: RunToolOutput) -> RunToolOutput:
-        if self._episode_finished:  # by a call that overlapped: the first end counts
-            return _over(name)
-        if isinstance(result.root, RunToolSuccess) and result.root.output.finished:
-            self._episode_finished = True
-        return result
+        # For calls without a server, whose sessions have a latch of their own.
+        if not self._episode_finished:
+            result = await super()._call_tool(name, input)
+            if not self._episode_finished:  # by a call that overlapped: the first end counts
+                found = result.root
+                self._episode_finished = isinstance(found, RunToolSuccess) and found.output.finished
+                return result
+        text = f"{name!r} was not run: the episode has finished"
+        return RunToolOutput(RunToolError(error=text, reason="episode_finished"))
 
 
 def _without(owner: type, toolset: type, **members: Any) -> Any:
@@ -121,36 +90,6 @@ def _without(owner: type, toolset: type, **members: Any) -> Any:
     about = {"__module__": owner.__module__, "__doc__": owner.__doc__}
     made: Any = type(owner.__name__, (owner,), {**about, **members, **{name: plain(name) for name in names}})
     return made
-
-
-def _over(name: str) -> RunToolOutput:
-    text = f"{name!r} was not run: the episode has finished"
-    return RunToolOutput(RunToolError(error=text, reason="episode_finished"))
-
-
-def _required(cls: type) -> Iterator[str]:
-    """Names of the secrets without which the constructor raises, as far as its source says so."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(vars(cls)["__init__"])))
-    except (KeyError, OSError, TypeError, SyntaxError):
-        return
-    read: dict[str, str] = {}
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(
-                targets=[ast.Name(id=variable)],
-                value=ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="secrets"), attr="get"),
-                    args=[ast.Constant(value=str(name))],
-                ),
-            ):
-                read[variable] = name
-    for node in ast.walk(tree):
-        match node:
-            case ast.If(
-                test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=variable)), body=[*_, ast.Raise()]
-            ):
-                yield from [read[variable]] if variable in read else []
 
 
 class Toolset(ors.Toolset):

@@ -26,7 +26,6 @@ MachineSize = Literal[
 ]  # fmt: skip
 """CPUs and gigabytes of memory."""
 _KEYS = re.compile(r"[A-Z0-9_]+_API_KEY|HF_TOKEN|REPLICATE_API_TOKEN|KAGGLE_\w+|MODAL_TOKEN_\w+")
-_REPOSITORY = re.compile(r"(?!(?:datasets|spaces|api|models)/)[\w.-]+/[\w.-]+", re.ASCII | re.IGNORECASE)
 
 
 class SandboxBucketConfig(BaseModel):
@@ -57,18 +56,6 @@ class SandboxNetworkPolicy(BaseModel):
     rules: list[SandboxEgressRule] = []
     presets: list[str] = []
     enforce: bool = True
-
-
-def hf_model_rules(repo_id: str) -> list[SandboxEgressRule]:
-    if not _REPOSITORY.fullmatch(repo_id):
-        raise ValueError(f"expected a canonical model repo id like 'org/name', got {repo_id!r}")
-    api, files = f"/api/models/{repo_id}", f"/{repo_id}/resolve/*"
-    paths = (api, f"{api}/*", files, f"/api/resolve-cache/models/{repo_id}/*")
-    return [
-        SandboxEgressRule(action="allow", host=host, path=path, methods=["GET", "HEAD"])
-        for host in ("huggingface.co", "hf.co")
-        for path in paths
-    ]
 
 
 class SandboxSettings(BaseModel):
@@ -172,9 +159,7 @@ class Hosting:
         decided: dict[str, str] = {}
         for rule in policy.rules:
             if rule.path or rule.methods or "*" in rule.host:
-                raise BadRequest(
-                    f"network: the rule for {rule.host} does not cover one whole host: not offered"
-                )
+                raise BadRequest(f"network: the rule for {rule.host} does not cover one whole host")
             decided.setdefault(rule.host.lower(), rule.action)  # the first one counts
         if policy.presets or not policy.enforce:
             raise BadRequest("network: presets and enforce=False are not offered; name the hosts in rules")

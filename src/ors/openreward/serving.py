@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from ors._json import dumps
 from ors._protocol import encode_event
+from ors.environment import Environment
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
 from ors.openreward import commands
 from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
@@ -27,15 +28,13 @@ from ors.server.http.routing import Route
 from ors.server.http.streams import CallStream, Outcome
 from ors.server.sessions.calls import UNKNOWN
 from ors.server.sessions.session import ServerSession
-from ors.toolsets import Bash, SandboxEnvironment
+from ors.toolsets import Bash
 
 ALWAYS_SENT = {"api_key", "OPENREWARD_API_KEY"}
 """Secrets that clients send unasked."""
 
 
-class Sandboxes(SandboxEnvironment):
-    """Sandboxes for clients of openreward."""
-
+class Sandboxes(Environment):
     hosting: ClassVar[Hosting]
     tasks: ClassVar[Any] = {"sandboxes": []}
     private_fields = ["env"]  # it may hold keys of models
@@ -46,6 +45,10 @@ class Sandboxes(SandboxEnvironment):
 
     async def setup(self) -> None:
         self.box = await self.hosting.open(SandboxSettings.model_validate(self.task_spec))
+
+    async def teardown(self) -> None:
+        if hasattr(self, "box"):
+            await self.box.close()
 
 
 class Command(BaseModel):

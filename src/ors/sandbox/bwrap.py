@@ -78,17 +78,13 @@ class Bwrap:
 
     def command(self, spec: SandboxSpec, data: "_Data", user: int | None, *, counted: bool) -> list[str]:
         """The command line. Root becomes `user`, which owns nothing, another one for each sandbox."""
-        python, inside = _python(spec), str(0 if spec.writable else INSIDE)
-        assert python is not None
+        python, inside = str(_python(spec)), str(0 if spec.writable else INSIDE)
+        mapping = ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         arguments = [
             *("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
             *("--die-with-parent", "--as-pid-1", "--clearenv"),
             # With a map of the server's, only the filter refuses further user namespaces.
-            *(
-                ("--disable-userns",)
-                if data.gate < 0
-                else ("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
-            ),
+            *(mapping if data.gate >= 0 else ["--disable-userns"]),
             *("--uid", inside, "--gid", inside, "--hostname", "sandbox"),
             *([] if spec.network == "host" else ["--unshare-net"]),
             *root_arguments(spec, data.add),
@@ -103,45 +99,36 @@ class Bwrap:
         return _unused_user() if os.getuid() == 0 else None
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        for part, trouble in _KNOWN:
+        for part, trouble in _KNOWN.items():
             if part in text:
-                return trouble
+                return Trouble(*trouble)
         if "source path" in text or "Permission denied" in text:
             return Trouble(text, "make the paths of the SandboxSpec readable for all users")
         return Trouble(text or "bubblewrap exited immediately", "bwrap --ro-bind / / --unshare-all true")
 
 
-_FORBIDDEN = Trouble(
+_FORBIDDEN = (
     "the kernel, or the container around this process, forbids user namespaces",
     "sudo sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000; "
     "start a container with --security-opt seccomp=unconfined --security-opt systempaths=unconfined",
 )
-_KNOWN = (
-    (
-        "overlay: ",
-        Trouble(
-            "the kernel, or the container around this process, refuses the overlay of a writable root",
-            "Linux 5.11 or newer; in a container --privileged; or leave out writable",
-        ),
+_KNOWN = {
+    "overlay: ": (
+        "the kernel, or the container around this process, refuses the overlay of a writable root",
+        "Linux 5.11 or newer; in a container --privileged; or leave out writable",
     ),
-    ("Unknown option", Trouble("bubblewrap is older than 0.8", "install bubblewrap 0.8 or newer")),
-    (
-        "setting up uid map: Permission denied",
-        Trouble(
-            "AppArmor forbids user namespaces for plain users",
-            "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
+    "Unknown option": ("bubblewrap is older than 0.8", "install bubblewrap 0.8 or newer"),
+    "setting up uid map: Permission denied": (
+        "AppArmor forbids user namespaces for plain users",
+        "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
     ),
-    ("No permissions to create new namespace", _FORBIDDEN),
-    ("reating new namespace failed", _FORBIDDEN),
-    (
-        "Can't mount proc",
-        Trouble(
-            "the container around this process hides parts of /proc",
-            "start the container with --security-opt systempaths=unconfined",
-        ),
+    "No permissions to create new namespace": _FORBIDDEN,
+    "reating new namespace failed": _FORBIDDEN,
+    "Can't mount proc": (
+        "the container around this process hides parts of /proc",
+        "start the container with --security-opt systempaths=unconfined",
     ),
-)
+}
 
 
 def settings(
@@ -279,9 +266,8 @@ def _unused_user() -> int | None:
 def _python(spec: SandboxSpec) -> str | None:
     """The Python for the agent; first one of the server's version, which need not compile the agent."""
     root = Path(spec.rootfs or "/")
-    names = (f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3")
     own = [path.strip("/") for path in spec.env.get("PATH", "").split(":")] if spec.rootfs else []
-    for name in names:
+    for name in (f"python{sys.version_info[0]}.{sys.version_info[1]}", "python3"):
         for folder in ("usr/bin", "usr/local/bin", "bin", *own):
             if os.path.lexists(root / folder / name):
                 return f"/{folder}/{name}"

@@ -99,10 +99,8 @@ def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:
         if "cpu" in mounts:  # a share for the sandbox, not for each of its processes
             yield _below(mounts["cpu"], own["cpu"]), quota and {"cpu.cfs_quota_us": quota["cpu.max"]}
     elif "" in mounts:
-        yield (
-            _delegated(mounts[""], own[""]),
-            {"memory.max": spec.memory, "memory.swap.max": 0, **pids, **quota},
-        )
+        memory = {"memory.max": spec.memory, "memory.swap.max": 0}
+        yield _delegated(mounts[""], own[""]), {**memory, **pids, **quota}
 
 
 def _delegated(mount: Path, own: str) -> Path:

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
@@ -21,8 +22,7 @@ START_SECONDS = 30.0
 LONGEST_COMPLAINT = 4096
 
 
-def backends() -> tuple[SandboxBackend, ...]:
-    return (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
+BACKENDS: tuple[SandboxBackend, ...] = (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
 
 
 class Cell:
@@ -106,7 +106,7 @@ async def start(
 ) -> tuple[SandboxBackend, Cell]:
     """Starts a sandbox on the backend that the spec names, or on the first that isolates."""
     troubles: dict[str, Trouble] = {}
-    for backend in backends() if among is None else among:
+    for backend in BACKENDS if among is None else among:
         if spec.backend != backend.name and not (spec.backend == "auto" and backend.isolates):
             continue
         outcome = await _outcome(backend, spec)
@@ -149,7 +149,6 @@ async def started(backend: SandboxBackend, spec: SandboxSpec) -> Cell | Trouble:
         if await _answers(cell) and not await asyncio.shield(joining) and await _opened(cell, spec):
             return cell
         await cell.end()
-        os.set_blocking(complaints, False)
         return backend.explain(spec, _complaint(complaints) or await asyncio.shield(joining))
     except BaseException:
         ours.close()
@@ -193,8 +192,7 @@ async def _opened(cell: Cell, spec: SandboxSpec) -> bool:
 
 
 def _complaint(source: int) -> str:
-    try:
-        text = os.read(source, LONGEST_COMPLAINT)
-    except BlockingIOError:
-        return ""
-    return " ".join(text.decode(errors="replace").split())
+    os.set_blocking(source, False)
+    with suppress(BlockingIOError):
+        return " ".join(os.read(source, LONGEST_COMPLAINT).decode(errors="replace").split())
+    return ""

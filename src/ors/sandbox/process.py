@@ -73,7 +73,8 @@ class AgentChannel(asyncio.Protocol):
             content = bytes(self._buffer[HEAD : HEAD + size])
             del self._buffer[: HEAD + size]
             try:
-                self._waiting.get(number, _ignore)(kind, content)
+                if take := self._waiting.get(number):
+                    take(kind, content)
             except ValueError:  # an answer that the agent does not give
                 self.close()
                 return
@@ -92,10 +93,6 @@ class AgentChannel(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-
-def _ignore(kind: bytes, content: bytes) -> None:
-    """Drops an answer that nobody waits for."""
 
 
 PIECE = 1 << 16

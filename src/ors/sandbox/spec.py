@@ -93,9 +93,7 @@ class SandboxSpec:
             if getattr(self, name) < 1:
                 raise ValueError(f"SandboxSpec.{name} must be over 0, not {getattr(self, name)}")
         if self.backend != "none" and self.disk + 3 * self.tmp > self.memory:
-            raise ValueError(
-                "SandboxSpec: disk and three times tmp must fit into memory, which holds all files"
-            )
+            raise ValueError("SandboxSpec: disk and three times tmp must fit into memory")
         if self.image and self.rootfs:
             raise ValueError("SandboxSpec: give image or rootfs, not both")
         for path in (*self.read_only, *self.mounts, *self.mounts.values(), self.workdir, self.rootfs or "/"):
@@ -123,11 +121,9 @@ class SandboxSpec:
             # What is on the list goes by the proxy, even if it is a loopback, which is then the host's.
             hosts = {each.rpartition(":")[0].strip("[]") for each in self.network.places}
             own = ",".join(each for each in ("localhost", "127.0.0.1", "::1") if each not in hosts)
-            proxies = dict.fromkeys(
-                ("http_proxy", "https_proxy", "all_proxy"), f"http://127.0.0.1:{PROXY_PORT}"
-            )
-            for name, value in {**proxies, "no_proxy": own}.items():
-                told |= {name: value, name.upper(): value}
+            proxy = f"http://127.0.0.1:{PROXY_PORT}"
+            places = {"http_proxy": proxy, "https_proxy": proxy, "all_proxy": proxy, "no_proxy": own}
+            told |= places | {name.upper(): value for name, value in places.items()}
         return {**told, **self.env}
 
 

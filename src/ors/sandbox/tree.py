@@ -90,9 +90,8 @@ def _hidden() -> list[str]:
 @cache
 def _module_folders(loaded: int, last: str) -> list[str]:
     """Folders below /usr, of the modules that are loaded, that are not Python's own."""
-    files = {
-        os.path.dirname(getattr(module, "__file__", None) or "/") for module in list(sys.modules.values())
-    }
+    modules = list(sys.modules.values())
+    files = {os.path.dirname(getattr(each, "__file__", None) or "/") for each in modules}
     own = {name: os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
     python = own.pop("stdlib") + "/"
     found = {path for path in map(os.path.realpath, files) if not f"{path}/".startswith(python)}

@@ -206,7 +206,7 @@ class InsideAgent:
 
     def refuse(self, number: int, error: OSError, complaint: bytes) -> None:
         if error.errno in (11, 12):  # no more processes, no more memory
-            self.say(number, b"F", b"%d processes" % error.errno)
+            self.say(number, b"F")
             return
         self.say(number, b"E", complaint % (error.strerror or "").encode())
         self.say(number, b"X", b"%d " % (127 if error.errno == 2 else 126))
@@ -266,9 +266,10 @@ class InsideAgent:
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 pid, status = ended
+                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
                 for child in self.children.values():
                     if child.pid == pid:
-                        child.note(status)
+                        child.status = code
         except ChildProcessError:
             pass
 
@@ -335,10 +336,7 @@ class InsideAgent:
             check_regular(fd)
             if os.fstat(fd).st_size > most:
                 raise OSError(27, "File too large")
-            while most:
-                data = os.read(fd, min(CHUNK, most))
-                if not data:
-                    break
+            while data := os.read(fd, min(CHUNK, most)):
                 most -= len(data)
                 self.say(number, b"D", data)
         finally:

@@ -28,6 +28,7 @@ finit_module -1 0 0, bpf -1 0 0, keyctl -1 0 0 0 0, userfaultfd -1, fanotify_ini
 open_tree -1 0 -1, name_to_handle_at -1 0 0 0 0
 """
 """Arguments that the kernel refuses by another error than the filter's. All zeros otherwise."""
+GROW = "import sys, time; held = b'x' * int(sys.argv[1]); print(flush=True); time.sleep(60)"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -124,46 +125,25 @@ def own_loopback(targets: dict[str, Any]) -> str:
 
 
 def fork_bomb(targets: dict[str, Any]) -> str:
-    reader, writer = os.pipe()
     children = []
     with contextlib.suppress(OSError):
         for _ in range(targets["processes"] * 4):
-            children.append(os.fork())
-            if children[-1] == 0:
-                os.close(writer)
-                os.read(reader, 1)
-                os._exit(0)
-    os.close(writer)
-    for pid in children:
-        os.waitpid(pid, 0)
+            children.append(subprocess.Popen(["sleep", "60"]))
+    for child in children:
+        child.kill()
+        child.wait()
     return f"{len(children)} processes" if len(children) > targets["processes"] else ""
 
 
-def grow(size: int) -> list[bytearray]:
-    held = []
-    for _ in range(size // 2**24):
-        held.append(bytearray(2**24))
-        held[-1][::4096] = b"x" * 4096
-    return held
-
-
 def much_together(targets: dict[str, Any]) -> str:
-    children = {}
-    for _ in range(8):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            kept = grow(targets["memory"] // 4)
-            os.write(writer, b"x" * len(kept))
-            time.sleep(60)
-            os._exit(0)
-        os.close(writer)
-        children[pid] = reader
-    holding = [pid for pid, reader in children.items() if os.read(reader, 1)]  # b"": it was killed
+    command = ["python3", "-I", "-c", GROW, str(targets["memory"] // 4)]
+    children = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(8)]
+    holding = [child for child in children if child.stdout and child.stdout.read(1)]  # b"": it was killed
     time.sleep(0.5)  # without control groups, memory is looked at ten times a second
-    alive = [pid for pid in holding if not os.waitpid(pid, os.WNOHANG)[0]]
-    for pid in alive:
-        os.kill(pid, 9)
+    alive = [child for child in holding if child.poll() is None]
+    for child in children:
+        child.kill()
+        child.wait()
     return f"{len(alive)} processes of {targets['memory'] >> 22} MB" if len(alive) > 4 else ""
 
 
@@ -172,16 +152,12 @@ def fill(targets: dict[str, Any]) -> str:
     places = "/tmp /home /home/agent /dev/shm /dev /run / /var/tmp /mnt"
     for folder in (targets["work"], *places.split()):
         path = f"{folder}/{targets['mark']}-fill"
-        size = 0
-        try:
-            with open(path, "wb", buffering=0) as file:
-                while size < most:
-                    size += file.write(bytes(2**20))
-        except OSError:
-            size = min(size, most - 1)
+        with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
+            while file.tell() < most:
+                file.write(bytes(2**20))
+            found.append(folder)
         if os.path.exists(path):
             os.unlink(path)
-        found += [folder] * (size >= most)
     return f"wrote {most >> 20} MB to {', '.join(found)}" if found else ""
 
 
@@ -322,7 +298,7 @@ ATTACKS: dict[str, Attack] = {
 
 HEAVY: dict[str, Attack] = {
     "fork bomb": fork_bomb,
-    "much memory in one process": lambda t: f"{len(grow(t['memory'] * 3)) * 16} MB",
+    "much memory in one process": lambda t: f"{len(b'x' * 3 * t['memory']) >> 20} MB",
     "much memory in many processes": much_together,
     "fill the disks": fill,
     "make very many files": many_files,

@@ -47,9 +47,6 @@ class Child:
         self.room[fd] -= len(data)
         return data
 
-    def note(self, status: int) -> None:
-        self.status = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
     def feed(self) -> int:
         """Writes to the program's input; returns how many of the pending bytes are through."""
         taken = 0

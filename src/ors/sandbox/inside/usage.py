@@ -115,10 +115,8 @@ def process_fields(pid: int) -> list[bytes]:
     words = rest.split()
     command = command or b"[%b]" % name.partition(b"(")[2]
     ticks = int(words[11]) + int(words[12])
-    return [
-        *(b"process", b"%d" % pid, words[1], words[0]),
-        *(b"%d" % (int(words[21]) * 4096), b"%d" % ticks, command),
-    ]
+    memory = int(words[21]) * 4096
+    return [b"process", b"%d" % pid, words[1], words[0], b"%d" % memory, b"%d" % ticks, command]
 
 
 def entries_below(places: dict[bytes, bytes], most: int) -> Iterator[tuple[bytes, int, bytes]]:
