@@ -1,6 +1,7 @@
 """Images as bytes of a file, with their type."""
 
 import os
+import re
 import struct
 import sys
 import zlib
@@ -10,16 +11,14 @@ from typing import Any
 TAKEN = "a PIL image, an array, a path, or the bytes of a PNG, JPEG, WebP or GIF file"
 LONGEST_PATH = 4096
 _PNG_MODES = {"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"}
+_KINDS = re.compile(
+    rb"(?P<png>\x89PNG\r\n\x1a\n)|(?P<jpeg>\xff\xd8\xff)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF(?s:....)WEBP)"
+)
 _PNG_COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}  # by the number of channels
 
 
 def encoded(source: Any) -> tuple[bytes, str]:
-    """Bytes of an image file and their MIME type.
-
-    Raises:
-        ValueError: the bytes, the file or the array are no image of a known kind. TypeError: another type.
-        OSError: the file cannot be read.
-    """
+    """Bytes of an image file and their MIME type. Raises ValueError, TypeError, OSError: it is no image."""
     if isinstance(source, bytes | bytearray):
         return bytes(source), _mime(bytes(source), "this")
     if isinstance(source, str | os.PathLike):
@@ -31,26 +30,17 @@ def encoded(source: Any) -> tuple[bytes, str]:
 
 def _of_file(path: str) -> tuple[bytes, str]:
     if path.startswith(("data:", "http://", "https://")) or len(path) > LONGEST_PATH:
-        raise ValueError(
-            f"ImageBlock.of takes {TAKEN}, not a URL or base64 text ({path[:40]}…); "
-            "for base64 write ImageBlock(data=..., mimeType=...)"
-        )
+        how = "for base64 write ImageBlock(data=..., mimeType=...)"
+        raise ValueError(f"ImageBlock.of takes {TAKEN}, not a URL or base64 text ({path[:40]}…); {how}")
     with open(path, "rb") as file:
         content = file.read()
     return content, _mime(content, path)
 
 
 def _mime(content: bytes, what: str) -> str:
-    for start, mime in (
-        (b"\x89PNG\r\n\x1a\n", "image/png"),
-        (b"\xff\xd8\xff", "image/jpeg"),
-        (b"GIF87a", "image/gif"),
-        (b"GIF89a", "image/gif"),
-    ):
-        if content.startswith(start):
-            return mime
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
+    found = _KINDS.match(content)
+    if found and found.lastgroup:
+        return f"image/{found.lastgroup}"
     begin = f"starts with {content[:8]!r}" if content else "is empty"
     raise ValueError(f"{what} is not a PNG, JPEG, WebP or GIF: {begin}")
 
@@ -73,9 +63,8 @@ def _of_array(source: Any) -> bytes:
         raise ValueError(f"an image array is height x width, or height x width x 1 to 4, not {shape}")
     if view.format not in ("B", "?"):
         kind = getattr(source, "dtype", view.format)
-        raise ValueError(
-            f"an image array holds uint8 from 0 to 255, not {kind}: convert it with astype('uint8')"
-        )
+        how = "convert it with astype('uint8')"
+        raise ValueError(f"an image array holds uint8 from 0 to 255, not {kind}: {how}")
     pixels = view.tobytes()
     return _png(pixels.translate(_BLACK_AND_WHITE) if view.format == "?" else pixels, width, channels)
 

@@ -297,11 +297,7 @@ class Copier:
         self._memo = dict(known)
 
     def copy(self, thing: Any) -> Any:
-        """A deep copy.
-
-        Raises:
-            TypeError: an attribute cannot be copied; the message names it.
-        """
+        """A deep copy. Raises a TypeError that names the attribute that cannot be copied."""
         try:
             return deepcopy(thing, self._memo)
         except Exception as error:

@@ -56,27 +56,28 @@ def cached(path: str, info: os.stat_result, ending: str, write: Write) -> int:
             os.close(reading)
     try:
         home.mkdir(parents=True, exist_ok=True)
-        reading, name = _made(home, prefix, name, ending, write)
+        return _made(home, prefix, name, ending, write)
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return private(write)
-    _remove_older(home, prefix, name, ending)
-    return reading
 
 
-def _made(home: Path, prefix: str, name: str, ending: str, write: Write) -> tuple[int, str]:
+def _made(home: Path, prefix: str, name: str, ending: str, write: Write) -> int:
     with tempfile.NamedTemporaryFile(dir=home, prefix=prefix, delete=False) as made:
         try:
             write(made.file)
             made.flush()
             os.fsync(made.fileno())
             reading = os.open(made.name, os.O_RDONLY)
-            name = f"{name}-{_seal(reading)}{ending}"
-            os.replace(made.name, home / name)
+            kept = home / f"{name}-{_seal(reading)}{ending}"
+            os.replace(made.name, kept)
         except BaseException:
             with suppress(OSError):
                 os.unlink(made.name)
             raise
-    return reading, name
+    for older in set(home.glob(f"{prefix}*{ending}")) - {kept}:  # processes that still use one hold it open
+        with suppress(OSError):
+            older.unlink()
+    return reading
 
 
 def _seal(file: int) -> str:
@@ -85,14 +86,6 @@ def _seal(file: int) -> str:
     first = os.pread(file, SEALED_BYTES, 0)
     last = os.pread(file, SEALED_BYTES, max(SEALED_BYTES, size - SEALED_BYTES))
     return f"{size:x}-{zlib.crc32(last, zlib.crc32(first)):08x}"
-
-
-def _remove_older(home: Path, prefix: str, name: str, ending: str) -> None:
-    # Processes that still use one of them hold it open.
-    for path in home.glob(f"{prefix}*{ending}"):
-        if path.name != name:
-            with suppress(OSError):
-                path.unlink()
 
 
 def private(write: Write) -> int:
@@ -257,9 +250,8 @@ class CSVRows(RowsOfFile):
     def parsed(self, content: bytes) -> JSONObject:
         values = self._record(content)
         if len(values) != len(self._names):
-            raise ValueError(
-                f"the row has {len(values)} values, but the first line has {len(self._names)} names"
-            )
+            names = len(self._names)
+            raise ValueError(f"the row has {len(values)} values, but the first line has {names} names")
         return dict(zip(self._names, values, strict=True))
 
     def _record(self, content: bytes) -> list[str]:
@@ -276,9 +268,9 @@ class RowsOfDataset:
 
     def __init__(self, source: Any) -> None:
         if isinstance(source, Mapping):
-            names = ", ".join(map(str, source))
+            parts = ", ".join(map(str, source))
             raise TypeError(
-                f"this data set has the parts {names}: pass one of them, such as dataset['train']"
+                f"this data set has the parts {parts}: pass one of them, such as dataset['train']"
             )
         if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
             raise TypeError(
@@ -293,9 +285,8 @@ class RowsOfDataset:
     def row(self, index: int) -> JSONObject:
         found: Any = self._source[index]
         if not isinstance(found, Mapping):
-            raise TypeError(
-                f"row {index} of {type(self._source).__name__} is {type(found).__name__}, not a dictionary"
-            )
+            kind = type(self._source).__name__
+            raise TypeError(f"row {index} of {kind} is {type(found).__name__}, not a dictionary")
         return found
 
 
@@ -320,9 +311,7 @@ def _line(path: Path, row: dict[str, Any]) -> bytes:
         return dumps(row) + b"\n"
     except (TypeError, ValueError):
         wrong = ", ".join(map(repr, unencodable(row)))
-        raise ValueError(
-            f"{path}: JSON cannot express the values of {wrong}; leave such columns out"
-        ) from None
+        raise ValueError(f"{path}: JSON cannot express the values of {wrong}; leave them out") from None
 
 
 def tasks_from(source: Any, *, sha256: str | None = None) -> Sequence[JSONObject]:

@@ -12,8 +12,7 @@ import pytest_asyncio
 from ors.errors import ToolError
 from ors.openreward.hosting import Hosting, SandboxSettings
 from ors.openreward.sandboxes import AsyncOpenReward
-from ors.openreward.spreadsheets import ExcelToolset
-from ors.openreward.toolsets import CLIToolset, Edit, Todo, WebToolset
+from ors.openreward.toolsets import CLIToolset, Edit, ExcelToolset, Todo, WebToolset
 from ors.types import ToolOutput
 
 SETTINGS = SandboxSettings(environment="a/b", image="python:3", machine_size="1:1", block_network=True)

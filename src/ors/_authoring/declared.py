@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from inspect import getattr_static, isclass
@@ -84,9 +83,8 @@ class Listing:
 
     def __init__(self, owner: type) -> None:
         self._owner: Any = owner
-        self._lock = threading.Lock()
-        self._known: dict[str, Sequence[JSONObject]] = {}
-        self._coming: dict[str, Future[Sequence[JSONObject]]] = {}
+        self._listed: dict[str, Future[Sequence[JSONObject]]] = {}
+        """Lists that are there, or that are being made. What has failed is removed, and made again."""
         self._running: set[asyncio.Task[None]] = set()
 
     def __reduce__(self) -> tuple[type["Listing"], tuple[type]]:
@@ -94,20 +92,18 @@ class Listing:
         return Listing, (self._owner,)
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
-        return self._known.get(split)
+        future = self._listed.get(split)
+        return future.result() if future is not None and future.done() else None
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
         import asyncio
         from concurrent.futures import Future
 
-        with self._lock:
-            known, future = self._known.get(split), self._coming.get(split)
-            if known is not None:
-                return known
-            first = future is None
-            if future is None:
-                future = self._coming[split] = Future()
-        if first:
+        if (known := self.known(split)) is not None:
+            return known
+        made: Future[Sequence[JSONObject]] = Future()
+        future = self._listed.setdefault(split, made)  # in one step, whichever threads do so
+        if future is made:
             # A task of its own: if the first request is cancelled, the others still wait for it.
             listing = asyncio.create_task(self._list(split, future, spawn))
             self._running.add(listing)
@@ -116,24 +112,17 @@ class Listing:
 
     async def _list(self, split: str, future: "Future[Sequence[JSONObject]]", spawn: Spawn | None) -> None:
         try:
-            listed = self._checked(await call(self._owner.list_tasks, split, spawn=spawn))
-            with self._lock:
-                self._known[split] = listed
-                del self._coming[split]
-            future.set_result(listed)
+            future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
         except BaseException as error:
-            # Requests that wait get the error; it is not cached, so the next request lists again.
-            with self._lock:
-                self._coming.pop(split, None)
+            del self._listed[split]  # before requests that wait get the error: the next one lists again
             interrupted = RuntimeError(f"listing tasks was interrupted: {type(error).__name__}")
             future.set_exception(error if isinstance(error, Exception) else interrupted)
 
     def _checked(self, listed: Any) -> Sequence[JSONObject]:
         where = f"{self._owner.__name__}.list_tasks"
         if listed is None:
-            raise TypeError(
-                f"{where} returned None for this split, not a list of tasks; is a `return` missing?"
-            )
+            wrong = "returned None for this split, not a list of tasks; is a `return` missing?"
+            raise TypeError(f"{where} {wrong}")
         if isinstance(listed, str | bytes | Mapping) or not hasattr(listed, "__iter__"):
             raise TypeError(f"{where} must return a list of tasks, not {type(listed).__name__}")
         # A generator yields its tasks only once, so they are stored.
@@ -141,10 +130,8 @@ class Listing:
         if isinstance(tasks, list | tuple):  # other sequences may create their items on demand
             for index, task in enumerate(tasks):
                 if not isinstance(task, Mapping | BaseModel):
-                    kind = type(task).__name__
-                    raise TypeError(
-                        f"{where}: a task must be a dictionary or a model, but number {index} is {kind}"
-                    )
+                    found = f"number {index} is {type(task).__name__}"
+                    raise TypeError(f"{where}: a task must be a dictionary or a model, but {found}")
         return tasks
 
 

@@ -24,15 +24,14 @@ _BLOCKS = get_args(Block)
 
 def check_annotation(where: str, function: Any, hints: dict[str, Any]) -> None:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidEnvironment(
-            f"{where} is a generator: {ALLOWED}, all at once; replace `yield` with `return`"
-        )
-    if "return" not in hints:
-        raise InvalidEnvironment(
-            f"{where}: a tool needs a return annotation, such as `-> ToolOutput` or `-> str`"
-        )
-    if not _allowed(hints["return"]):
-        raise InvalidEnvironment(f"{where}: {ALLOWED}, but its annotation says {_shown(hints['return'])}")
+        wrong = f" is a generator: {ALLOWED}, all at once; replace `yield` with `return`"
+    elif "return" not in hints:
+        wrong = ": a tool needs a return annotation, such as `-> ToolOutput` or `-> str`"
+    elif not _allowed(hints["return"]):
+        wrong = f": {ALLOWED}, but its annotation says {_shown(hints['return'])}"
+    else:
+        return
+    raise InvalidEnvironment(where + wrong)
 
 
 def _allowed(hint: Any) -> bool:
@@ -131,10 +130,8 @@ def define(owner: type, name: str, raw: Any, toolset: type | None) -> ToolDef:
     try:
         hints = get_type_hints(real, include_extras=True)
     except Exception as error:
-        raise InvalidEnvironment(
-            f"{where}: its annotations cannot be resolved: {error}; import it in this module, "
-            "outside `if TYPE_CHECKING`"
-        ) from error
+        how = "import it in this module, outside `if TYPE_CHECKING`"
+        raise InvalidEnvironment(f"{where}: its annotations cannot be resolved: {error}; {how}") from error
     parameters = list(inspect.signature(real).parameters.values())
     if not isinstance(raw, staticmethod):
         parameters = _after_self(where, parameters, hints)
@@ -202,10 +199,8 @@ def _model_of_parameters(
     try:
         model = create_model(title, __config__=ConfigDict(extra="forbid", title=title), **definitions)
     except Exception as error:
-        raise InvalidEnvironment(
-            f"{where}: no input model can be made of its parameters: {str(error).partition('. ')[0]}; "
-            "use types that JSON has, or pydantic models"
-        ) from error
+        why = f"{str(error).partition('. ')[0]}; use types that JSON has, or pydantic models"
+        raise InvalidEnvironment(f"{where}: no input model can be made of its parameters: {why}") from error
     return model, fields
 
 

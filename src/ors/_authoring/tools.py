@@ -170,15 +170,13 @@ class Toolbox:
 
     def _add(self, toolset: type) -> None:
         if not inspect.isclass(toolset):
-            raise InvalidEnvironment(
-                f"{self._owner.__name__}.toolsets holds classes, but {toolset!r} is not one"
-            )
+            owner = self._owner.__name__
+            raise InvalidEnvironment(f"{owner}.toolsets holds classes, but {toolset!r} is not one")
         for name, raw in _marked(toolset):
             if name in self.by_name:
-                other = self.by_name[name].toolset or self._owner
-                raise InvalidEnvironment(
-                    f"two tools are named {name!r}, of {other.__name__} and {toolset.__name__}; rename one"
-                )
+                other = (self.by_name[name].toolset or self._owner).__name__
+                both = f"of {other} and {toolset.__name__}"
+                raise InvalidEnvironment(f"two tools are named {name!r}, {both}; rename one")
             self.by_name[name] = define(toolset, name, raw, toolset)
 
     async def open_live(self, env: Any) -> None:
@@ -198,31 +196,23 @@ class Toolbox:
         return len(self.by_name) + len(self.live)
 
     def specs(self, *, shared: bool) -> list[ToolSpec]:
-        return [
-            definition.spec
-            for definition in self.by_name.values()
-            if definition.shared is shared and not definition.terminal
-        ]
+        tools = self.by_name.values()
+        return [each.spec for each in tools if each.shared is shared and not each.terminal]
 
     def terminal(self) -> TerminalToolSpec | None:
         found = [definition for definition in self.by_name.values() if definition.terminal]
         if not found:
             return None
-        names = ", ".join(definition.spec.name for definition in found)
+        owner, names = self._owner.__name__, ", ".join(definition.spec.name for definition in found)
         if len(found) > 1:
-            raise InvalidEnvironment(
-                f"{self._owner.__name__} has more than one @terminal tool: {names}; keep one"
-            )
-        schema: Any = found[0].spec.input_schema or {}
-        fields = list(schema.get("properties") or {})
-        if len(fields) > 1 or found[0].concurrent:
-            raise InvalidEnvironment(
-                f"{self._owner.__name__}.{names}: a @terminal tool takes the agent's message, or nothing"
-            )
+            raise InvalidEnvironment(f"{owner} has more than one @terminal tool: {names}; keep one")
         spec = found[0].spec
-        return TerminalToolSpec(
-            name=spec.name, arg=fields[0] if fields else None, description=spec.description
-        )
+        schema: Any = spec.input_schema or {}
+        fields = [*(schema.get("properties") or {}), None]
+        if len(fields) > 2 or found[0].concurrent:
+            takes = "a @terminal tool takes the agent's message, or nothing"
+            raise InvalidEnvironment(f"{owner}.{names}: {takes}")
+        return TerminalToolSpec(name=spec.name, arg=fields[0], description=spec.description)
 
     def run(
         self,
@@ -260,9 +250,8 @@ class Toolbox:
             if definition is None and name in listed:
                 for live in live_tools(env, name):
                     return await live.run(name, given)
-                raise ToolError(
-                    f"{name!r} is listed for this task, but nothing serves it", reason="not_found"
-                )
+                text = f"{name!r} is listed for this task, but nothing serves it"
+                raise ToolError(text, reason="not_found")
             if definition is None or name not in listed:
                 names = ", ".join([*(spec.name for spec in self.specs(shared=True)), *listed])
                 raise ToolError(f"{name!r} is not a valid tool; the tools are: {names}", reason="not_found")
@@ -288,9 +277,8 @@ def _marked(owner: type) -> Iterator[tuple[str, Any]]:
         raw = inspect.getattr_static(owner, name)
         if setting(raw, "_env_tool", False):
             if name in _reserved(owner):
-                raise InvalidEnvironment(
-                    f"{owner.__name__}.{name}: environments already use the name {name!r}; rename the tool"
-                )
+                wrong = f"environments already use the name {name!r}; rename the tool"
+                raise InvalidEnvironment(f"{owner.__name__}.{name}: {wrong}")
             yield name, raw
         elif setting(raw, "_env_tool_terminal", False):
             raise InvalidEnvironment(f"{owner.__name__}.{name}: @terminal needs @tool below it")

@@ -57,11 +57,7 @@ class Task:
 
     @classmethod
     def read(cls, folder: Path, image: str | None) -> "Task":
-        """Reads a task. With an image, commands of the Dockerfile count as run, and files as copied.
-
-        Raises:
-            InvalidEnvironment: it needs what a sandbox cannot do.
-        """
+        """Reads a task. With an image, commands of the Dockerfile count as run, and files as copied."""
         try:
             about = tomllib.loads((folder / "task.toml").read_text())
         except (OSError, ValueError) as error:

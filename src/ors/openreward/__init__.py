@@ -26,8 +26,7 @@ HOMES = {
     "FileTransferResult OpenReward PodTerminatedError RunResult SandboxesAPI",
     "ors.openreward.hosting": "MachineSize SandboxBucketConfig SandboxEgressRule SandboxHostAlias "
     "SandboxNetworkPolicy SandboxSettings SandboxSidecarContainer",
-    "ors.openreward.toolsets": "CLIToolset ClaudeCodeToolset CodexToolset WebToolset",
-    "ors.openreward.spreadsheets": "ExcelToolset",
+    "ors.openreward.toolsets": "CLIToolset ClaudeCodeToolset CodexToolset ExcelToolset WebToolset",
 }
 NAMES = {name: home for home, names in HOMES.items() for name in names.split()}
 """The names that are offered, each with the module of ours that it comes from."""

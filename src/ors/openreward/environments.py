@@ -95,6 +95,8 @@ def _without(owner: type, toolset: type, **members: Any) -> Any:
 class Toolset(ors.Toolset):
     """Tools that several environments share, with the sandbox of the environment."""
 
+    label = ""
+
     def __init__(self, env: Any, sandbox_attr: str = "sandbox") -> None:
         super().__init__(env)
         self.sandbox: Any = getattr(env, sandbox_attr, None)
@@ -103,7 +105,7 @@ class Toolset(ors.Toolset):
 
     @classmethod
     def name(cls) -> str:
-        return cls.__name__
+        return cls.label or cls.__name__
 
 
 class Server(ors.Server):

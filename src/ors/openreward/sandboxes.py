@@ -13,8 +13,15 @@ from uuid import uuid4
 
 from ors.client.portal import Portal
 from ors.errors import SandboxLimit
-from ors.openreward import NotOffered, commands
-from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
+from ors.openreward import NotOffered
+from ors.openreward.hosting import (
+    Hosting,
+    SandboxNetworkPolicy,
+    SandboxSettings,
+    ask_file,
+    run_command,
+    sizes,
+)
 from ors.sandbox import Sandbox
 
 UPLOAD_BYTES, DOWNLOAD_BYTES = 10 * 2**20, 256 * 2**20
@@ -97,7 +104,7 @@ class AsyncSandboxesAPI:
         self, cmd: str, timeout: float | None = 300, max_bytes: int | None = 50_000, sanitise: bool = True
     ) -> RunResult:
         most = None if max_bytes is None else max_bytes + 1
-        code, output, timed_out = await commands.run(self._started, cmd, timeout, most)
+        code, output, timed_out = await run_command(self._started, cmd, timeout, most)
         text = output.decode(errors="surrogateescape").rstrip()
         if sanitise:
             text = _CONTROL.sub("", text.encode(errors="backslashreplace").decode())
@@ -131,7 +138,7 @@ class AsyncSandboxesAPI:
 
     async def stat_file(self, container_path: str, sha256: bool = False) -> dict[str, Any]:
         digest = "1" if sha256 else ""
-        return commands.sizes(await commands.file(self._started, "stat", container_path, digest))
+        return sizes(await ask_file(self._started, "stat", container_path, digest))
 
     async def upload_from(
         self, local_path: str | os.PathLike[str], container_path: str, *, chunk_size: int = 0

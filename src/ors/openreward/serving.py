@@ -15,8 +15,15 @@ from ors._json import dumps
 from ors._protocol import encode_event
 from ors.environment import Environment
 from ors.errors import BadRequest, Gone, ORSError, SandboxDead, SandboxLimit
-from ors.openreward import commands
-from ors.openreward.hosting import Hosting, SandboxNetworkPolicy, SandboxSettings
+from ors.openreward.hosting import (
+    CHUNK_BYTES,
+    Hosting,
+    SandboxNetworkPolicy,
+    SandboxSettings,
+    ask_file,
+    run_command,
+    sizes,
+)
 from ors.sandbox import Sandbox
 from ors.server import Server
 from ors.server.app import App
@@ -112,17 +119,17 @@ class SandboxEndpoints:
     async def _run(self, session: ServerSession, asked: Command, *_: object) -> Result:
         try:
             box = (await session.ready()).sandbox
-            ran = await commands.run(box, asked.cmd, asked.timeout_s, asked.max_bytes, asked.shell)
+            ran = await run_command(box, asked.cmd, asked.timeout_s, asked.max_bytes, asked.shell)
         except (ORSError, ValueError) as error:  # ValueError: a zero byte
             return failed(str(error), getattr(error, "reason", None) or "")
         output = base64.b64encode(ran.output).decode()
         return Result(dumps({**ran._asdict(), "output": output}))
 
     async def stat_file(self, request: Request) -> Answer:
-        return answer(commands.sizes(await self._file(request, "stat", request.asked("sha256"))))
+        return answer(sizes(await self._file(request, "stat", request.asked("sha256"))))
 
     async def read_file(self, request: Request) -> Answer:
-        length = min(request.number("length", commands.CHUNK_BYTES), commands.CHUNK_BYTES)
+        length = min(request.number("length", CHUNK_BYTES), CHUNK_BYTES)
         data, size = await self._file(request, "read", request.number("offset", 0), length)
         kind = (b"content-type", b"application/octet-stream")
         return Answer(200, data, Headers(kind, (b"x-file-size", size.strip())))
@@ -137,7 +144,7 @@ class SandboxEndpoints:
     async def _file(self, request: Request, what: str, *words: object) -> tuple[bytes, bytes]:
         box = (await self._session(request).ready()).sandbox
         try:
-            return await commands.file(box, what, request.asked("path"), *words, data=request.body)
+            return await ask_file(box, what, request.asked("path"), *words, data=request.body)
         except SandboxDead as error:
             raise Gone(str(error)) from None
         except SandboxLimit as error:

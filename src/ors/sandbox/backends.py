@@ -62,11 +62,7 @@ class SandboxBackend(Protocol):
         """Reports what this machine lacks, as far as a look can tell."""
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
-        """Starts the agent; the file descriptors become its standard streams.
-
-        Raises:
-            OSError: a command cannot be started.
-        """
+        """Starts the agent; the file descriptors become its standard streams. Raises OSError."""
 
     def explain(self, spec: SandboxSpec, text: str) -> Trouble:
         """Says what a failed start means, from its error output."""

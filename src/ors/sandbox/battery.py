@@ -32,11 +32,7 @@ SILENT = {
 
 
 async def _read(box: Sandbox, path: str) -> bytes:
-    """Reads a path through the file interface; nothing if it refuses.
-
-    Raises:
-        TimeoutError: it hangs.
-    """
+    """Reads a path through the file interface; nothing if it refuses. Raises TimeoutError if it hangs."""
     async with asyncio.timeout(FAST):
         try:
             return await box.read_file(path, 4096)
@@ -274,11 +270,7 @@ def names() -> list[str]:
 
 
 async def battery(spec: SandboxSpec) -> AsyncIterator[Verdict]:
-    """Attacks sandboxes on the backend of the spec, one attack after the other.
-
-    Raises:
-        SandboxUnavailable: no sandbox can be opened.
-    """
+    """Attacks sandboxes on the backend of the spec, one attack after the other."""
     spec = replace(SMALL, backend=spec.backend, image=spec.image, rootfs=spec.rootfs, writable=spec.writable)
     alone = [[name] for name in (*inside.HEAVY, *OUTSIDE)]
     with PlantedHost() as host:

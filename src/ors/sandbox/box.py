@@ -11,7 +11,7 @@ from typing import Self
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
 from ors.sandbox.backends import SandboxBackend
-from ors.sandbox.grading import run_cases, run_grader
+from ors.sandbox.grading import GRADER, GRADER_ENV, put_files, run_cases
 from ors.sandbox.inside.archive import CHANGES, pack, unpack
 from ors.sandbox.opening import Cell, start
 from ors.sandbox.process import Process, Snapshot, asked, copied, copying, encoded, parts
@@ -359,7 +359,10 @@ class Sandbox:
         `files` are put into the folder that the grader starts in, which the agent's programs never saw.
         """
         async with self._graders() as grader, await grader() as box:
-            return await run_grader(box, argv, files or {}, stdin, timeout, max_output)
+            await put_files(box, files or {})
+            return await box.exec(
+                argv, stdin=stdin, timeout=timeout, cwd=GRADER, env=GRADER_ENV, max_output=max_output
+            )
 
     async def grade_cases(
         self, argv: Sequence[str] | str, cases: Cases, *, timeout: float = 10.0, exact: bool = False

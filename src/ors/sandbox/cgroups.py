@@ -83,11 +83,7 @@ def create(spec: SandboxSpec) -> Cgroup | None:
 
 
 def _parents(spec: SandboxSpec) -> Iterator[tuple[Path, dict[str, int]]]:
-    """Where groups can be made, and the limits to set in each.
-
-    Raises:
-        OSError: they cannot.
-    """
+    """Where groups can be made, and the limits to set in each. Raises OSError: they cannot."""
     mounts, own = dict(_mounts()), dict(_own())
     pids = {"pids.max": spec.processes + SPARE}
     quota = {"cpu.max": int(spec.cpus * PERIOD)} if spec.cpus else {}

@@ -45,9 +45,8 @@ class Containers:
             profile.write(seccomp.profile(counted=counted))
         os.chmod(profile.name, 0o644)
         command = [str(shutil.which(self.name)), "run", *self.arguments(spec, name, profile.name)]
-        process = begun(
-            command, connection, errors, cwd="/proc"
-        )  # where podman cannot leave a file named oom
+        # podman would leave a file named oom in another folder.
+        process = begun(command, connection, errors, cwd="/proc")
         remove = [self.name, "rm", "--force", name]
         kill = partial(subprocess.run, remove, capture_output=True, check=False)
         told = settings(spec, None, counted=counted)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ors.errors import SandboxLimit
-from ors.sandbox.spec import Cases, ExecResult, GradedCases
+from ors.sandbox.spec import Cases, GradedCases
 
 if TYPE_CHECKING:
     from ors.sandbox.box import Sandbox
 
-GRADER = "home/agent/grade"
+GRADER = "/home/agent/grade"
 GRADER_ENV = {"PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 """Python looks for modules neither in the grader's folder nor in /work, unless it is told to."""
 CASES_AT_ONCE = 4
@@ -19,22 +19,11 @@ MORE_OUTPUT = 1 << 16
 """Bytes that a program may print beyond what is expected."""
 
 
-async def run_grader(
-    grader: "Sandbox",
-    argv: Sequence[str] | str,
-    files: Mapping[str, bytes | str | Path],
-    stdin: bytes,
-    timeout: float,
-    max_output: int,
-) -> ExecResult:
-    """Runs a grader with its files in a sandbox that has a copy of the work."""
-    await grader.write_file(f"/{GRADER}/.keep", b"")
-    for name, content in files.items():
+async def put_files(grader: "Sandbox", files: Mapping[str, bytes | str | Path]) -> None:
+    """Puts the files of a grader into its folder, in a sandbox that has a copy of the work."""
+    for name, content in {".keep": b"", **files}.items():
         data = content.read_bytes() if isinstance(content, Path) else content
-        await grader.write_file(f"/{GRADER}/{name}", _bytes(data))
-    return await grader.exec(
-        argv, stdin=stdin, timeout=timeout, cwd=f"/{GRADER}", env=GRADER_ENV, max_output=max_output
-    )
+        await grader.write_file(f"{GRADER}/{name}", _bytes(data))
 
 
 async def run_cases(

@@ -52,11 +52,7 @@ def enter(user: int, group: int) -> None:
 
 
 def mapped(lower: str, target: str, user: int, owner: int) -> None:
-    """Mounts a folder at `target`, where the files of its owner are those of `user`.
-
-    Raises:
-        OSError: this file system, or this kernel, cannot map users.
-    """
+    """Mounts a folder at `target`, where its owner is `user`. Raises OSError: no users can be mapped."""
     child = os.fork()
     if child == 0:
         libc.unshare(NEW_USERS)

@@ -90,11 +90,7 @@ class Pool:
             self._filling.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def fill(self) -> None:
-        """Opens sandboxes until enough are ready.
-
-        Raises:
-            SandboxUnavailable: none can be opened on this machine.
-        """
+        """Opens sandboxes until enough are ready. Raises SandboxUnavailable."""
         while len(self.ready) < self.warm and not self._closed:
             self.ready.append(await open_box(self.spec))
 

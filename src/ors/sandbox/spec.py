@@ -21,11 +21,7 @@ PROXY_PORT = 3128
 
 
 def place(text: str) -> str:
-    """A host and its port, as they are compared.
-
-    Raises:
-        ValueError: it is not "host:port".
-    """
+    """A host and its port, as they are compared. Raises ValueError: it is not "host:port"."""
     found = PLACE.fullmatch(text.lower())
     if found is None or not 0 < int(found[2]) < 2**16:
         raise ValueError(f"{text!r} must be host:port")
@@ -227,11 +223,7 @@ class SandboxView:
 
 
 def view(answer: bytes, backend: str, spec: SandboxSpec, memory: int | None) -> SandboxView:
-    """Reads an agent's answer: records of fields, each of which ends with a zero byte.
-
-    Raises:
-        ValueError: the answer is not well formed.
-    """
+    """Reads an agent's answer: records of fields, each of which ends with a zero byte. Raises ValueError."""
     fields = iter(answer.decode(errors="replace").split("\0")[:-1])
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     for kind in fields:

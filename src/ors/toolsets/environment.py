@@ -68,11 +68,7 @@ def box_of(env: Any) -> Sandbox:
 
 
 class SandboxTools:
-    """Tools that work in the sandbox of their environment, `self._box`. A toolset need not be a `Toolset`.
-
-    Raises:
-        InvalidEnvironment: the environment has none.
-    """
+    """Tools that work in the sandbox of their environment, `self._box`. A toolset need not be a `Toolset`."""
 
     _program: Lasting | None = None
 

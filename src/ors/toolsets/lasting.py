@@ -132,11 +132,7 @@ class Lasting:
     async def _answer(
         self, process: Process, request: bytes, number: int, kept: Bounded, most: float = MOST_OUTPUT
     ) -> tuple[int, ...] | None:
-        """Sends a request, and keeps its output; returns its report, or None at the program's end.
-
-        Raises:
-            OverflowError: there is too much output.
-        """
+        """Sends a request; returns its report, or None at its end. Raises OverflowError over `most` bytes."""
         output = asyncio.ensure_future(_keep(process, kept, most))
         report = asyncio.ensure_future(self._report(process, number, most))
         tasks = (output, report, asyncio.ensure_future(process.write(request)))

@@ -20,10 +20,10 @@ from pathlib import Path
 from posixpath import normpath
 
 from ors.errors import SandboxUnavailable
+from ors.sandbox.bwrap import ACCOUNTS, HOSTS
 from ors.sandbox.images.sources import Image, Reference, Tell, is_image, local, pulled
 from ors.sandbox.images.unpack import ImageRefused, Unpacking
 from ors.sandbox.spec import SandboxSpec
-from ors.sandbox.tree import ACCOUNTS, HOSTS
 
 log = logging.getLogger(__name__)
 

@@ -180,9 +180,7 @@ def _image_in(read: Callable[[str], IO[bytes]], wanted: str) -> Image:
             return read(second)
 
     found = json.loads(small(either("index.json", "manifest.json")))
-    if isinstance(
-        found, dict
-    ):  # a layout; or a manifest, which `skopeo copy` writes to dir: with parts beside
+    if isinstance(found, dict):  # a layout; or a manifest with its parts, by `skopeo copy` to dir:
         blob = lambda each: either(f"blobs/sha256/{digits(each)}", digits(each))  # noqa: E731
         return image_of(blob, found, wanted)
     chosen = found[_position([each.get("RepoTags") or [] for each in found], wanted)]
@@ -244,11 +242,10 @@ class _Registry:
         return file
 
     def _fill(self, file: IO[bytes], name: str, size: int) -> None:
-        failures, done = 0, file.seek(0, 2)
-        while done < size:
+        failures = 0
+        while (done := file.seek(0, 2)) < size:
             trouble = self._more(file, name, done, size)
-            before, done = done, file.seek(0, 2)
-            failures = failures + 1 if done <= before else 0
+            failures = failures + 1 if file.seek(0, 2) <= done else 0
             if failures == TRIES:
                 raise ImageRefused(f"{self._host} breaks off: {trouble or 'its answer is too short'}")
             time.sleep(failures and 0.1 * 2**failures)

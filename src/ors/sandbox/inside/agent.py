@@ -134,16 +134,7 @@ class InsideAgent:
     # ── Programs ─────────────────────────────────────────────────────────────────────────────────
 
     def on_spawn(
-        self,
-        number: int,
-        argv: list[bytes],
-        env: dict[bytes, bytes],
-        cwd: bytes,
-        stdin: bytes,
-        eof: bool,
-        timeout: float,
-        most: int,
-        reports: bool,
+        self, number: int, argv: list[bytes], env: dict[bytes, bytes], cwd: bytes, *streams: Any
     ) -> None:
         def start(fds: list[int]) -> int:
             if not os.path.isdir(self.mapped(cwd)):
@@ -151,13 +142,13 @@ class InsideAgent:
             os.chdir(self.mapped(cwd))
             return spawned(argv, env, fds, self.defaults, self.grades)
 
-        self.begin(number, start, stdin, eof, timeout, most, b": ".join([argv[0], b"%b\n"]), reports)
+        self.begin(number, start, argv[0] + b": ", *streams)
 
     def on_pack(self, number: int, base: bytes, names: dict[bytes, bytes], most: tuple[int, ...]) -> None:
         def work() -> None:
             pack(self.mapped(base), names, lambda data: write_all(1, data), unlock=True, most=most)
 
-        self.begin(number, lambda fds: forked(fds, work), b"", True, 0, 0, b"%b")
+        self.begin(number, lambda fds: forked(fds, work), b"5 ", b"", True)
 
     def on_unpack(self, number: int, base: bytes, within: bytes) -> None:
         """Takes files from the server, in a process of its own. A grader has no links out of `within`."""
@@ -170,17 +161,17 @@ class InsideAgent:
                 if within and leaves(self.mapped(within), link):
                     os.unlink(link)
 
-        self.begin(number, lambda fds: forked(fds, work), b"", False, 0, 0, b"%b")
+        self.begin(number, lambda fds: forked(fds, work), b"5 ", b"", False)
 
     def begin(
         self,
         number: int,
         start: Callable[[list[int]], int],
+        complaint: bytes,
         stdin: bytes,
         eof: bool,
-        timeout: float,
-        most: int,
-        complaint: bytes,
+        timeout: float = 0,
+        most: int = 0,
         reports: bool = False,
     ) -> None:
         theirs, ours = pipes(eof and not stdin, reports)
@@ -208,7 +199,7 @@ class InsideAgent:
         if error.errno in (11, 12):  # no more processes, no more memory
             self.say(number, b"F")
             return
-        self.say(number, b"E", complaint % (error.strerror or "").encode())
+        self.say(number, b"E", complaint + (error.strerror or "").encode() + b"\n")
         self.say(number, b"X", b"%d " % (127 if error.errno == 2 else 126))
 
     def on_stdin(self, number: int, data: bytes, eof: bool) -> None:
