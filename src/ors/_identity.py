@@ -39,8 +39,7 @@ class Identity:
 
     def differs(self, other: "Identity") -> bool:
         """Whether this is other code, or has other parameters, as far as both are known."""
-        pairs: tuple[tuple[Any, Any], ...] = ((self.version, other.version), (self.hash, other.hash))
-        pairs += ((self.parameters, other.parameters),)
+        pairs = ((getattr(self, name), getattr(other, name)) for name in self.__slots__)
         return any(one != two for one, two in pairs if one is not None and two is not None)
 
 
@@ -63,15 +62,11 @@ def identity_of(cls: type, tasks: Iterable[Path] = ()) -> Identity:
 @cache
 def package_of(cls: type) -> Distribution | None:
     """The installed package that a class comes from, also one that is installed as editable."""
-    file, found = _file(cls), None
-    if file is None:
+    if (file := _file(cls)) is None:
         return None
-    for each in distributions():
-        if _lists(each.read_text("RECORD") or "", each, file):
-            return each
-        if found is None and _offers(each, file):
-            found = each
-    return found
+    found = list(distributions())
+    listed = (each for each in found if _lists(each.read_text("RECORD") or "", each, file))
+    return next(listed, None) or next((each for each in found if _offers(each, file)), None)
 
 
 def _file(cls: type) -> Path | None:
@@ -116,10 +111,8 @@ def _names(root: Path, folder: Path) -> set[Path]:
 
 def _hash(root: Path, names: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    kept = sorted(
-        name for name in names if name.is_absolute() or not any(map(_SKIPPED.fullmatch, name.parts))
-    )
-    for name in kept[:MOST_FILES]:
+    kept = [name for name in names if name.is_absolute() or not any(map(_SKIPPED.fullmatch, name.parts))]
+    for name in sorted(kept)[:MOST_FILES]:
         if not (root / name).with_name("run.json").exists():  # what was recorded is no code
             with suppress(OSError), (root / name).open("rb") as file:  # it is listed, and was deleted
                 content = hashlib.file_digest(file, "sha256").hexdigest()
@@ -131,14 +124,9 @@ def git(folder: Path, *words: str) -> str | None:
     """What git prints in a folder; None if it fails, or is not there."""
     import subprocess  # late: authors' code imports this module
 
+    command = ["git", "-C", str(folder), *words]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words],
-            capture_output=True,
-            text=True,
-            timeout=GIT_SECONDS,
-            check=False,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

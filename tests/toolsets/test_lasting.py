@@ -11,7 +11,7 @@ from ors import TextBlock
 from ors.client import AsyncSession
 from ors.sandbox import Sandbox, SandboxSpec, open_sandbox
 from ors.toolsets import Bash
-from ors.toolsets.lasting import MOST_OUTPUT, Lasting
+from ors.toolsets.environment import MOST_OUTPUT, Lasting
 from tests.toolsets.test_toolsets import Workshop, bash, python
 
 

@@ -14,7 +14,7 @@ from ors.client import AsyncSession, ToolCallError
 from ors.errors import SandboxDead, SandboxLimit, ServerFailed, ToolFailed
 from ors.sandbox import Pool, SandboxSpec
 from ors.toolsets import Bash, Files, Python, SandboxEnvironment, Submit
-from ors.toolsets.lasting import NOT_STARTED, Bounded, shortened
+from ors.toolsets.environment import NOT_STARTED, Bounded, shortened
 
 
 class Workshop(SandboxEnvironment):

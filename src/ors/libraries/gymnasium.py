@@ -92,15 +92,12 @@ class Gym(Seeded, Environment):
             raise ToolError(f"{action!r:.200} is not an action of {self._env.action_space}")
         observation, reward, terminated, truncated, _ = self._env.step(taken)
         how = {"terminated": bool(terminated), "truncated": bool(truncated)}
-        return ToolOutput(
-            self._shown(observation), how, reward=float(reward), finished=bool(terminated or truncated)
-        )
+        over = bool(terminated or truncated)
+        return ToolOutput(self._shown(observation), how, reward=float(reward), finished=over)
 
     def _shown(self, observation: Any) -> list[Block]:
-        shape: tuple[int, ...] = (
-            observation.shape if getattr(observation, "dtype", None) == numpy.uint8 else ()
-        )
-        if len(shape) == 3 and shape[2] in (1, 3, 4):
+        is_image = getattr(observation, "dtype", None) == numpy.uint8 and len(observation.shape) == 3
+        if is_image and observation.shape[2] in (1, 3, 4):
             return [ImageBlock.of(numpy.ascontiguousarray(observation))]
         blocks: list[Block] = [TextBlock(f"Observation: {json.dumps(_plain(observation))}")]
         frame = self._env.render() if self._frames else None

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ors.sandbox.cgroups import Cgroup
 from ors.sandbox.inside import BOOT
@@ -52,20 +52,6 @@ def begun(argv: Sequence[str], connection: int, errors: int, **more: Any) -> sub
     return subprocess.Popen(
         argv, stdin=connection, stdout=connection, stderr=errors, start_new_session=True, **more
     )
-
-
-class SandboxBackend(Protocol):
-    name: str
-    isolates: bool
-
-    def missing(self, spec: SandboxSpec) -> Trouble | None:
-        """Reports what this machine lacks, as far as a look can tell."""
-
-    def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
-        """Starts the agent; the file descriptors become its standard streams. Raises OSError."""
-
-    def explain(self, spec: SandboxSpec, text: str) -> Trouble:
-        """Says what a failed start means, from its error output."""
 
 
 class Unisolated:

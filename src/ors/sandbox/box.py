@@ -10,10 +10,9 @@ from typing import Self
 
 from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.errors import SandboxDead, SandboxLimit
-from ors.sandbox.backends import SandboxBackend
 from ors.sandbox.grading import GRADER, GRADER_ENV, put_files, run_cases
 from ors.sandbox.inside.archive import CHANGES, pack, unpack
-from ors.sandbox.opening import Cell, start
+from ors.sandbox.opening import Cell, SandboxBackend, start
 from ors.sandbox.process import Process, Snapshot, asked, copied, copying, encoded, parts
 from ors.sandbox.spec import (
     LARGEST_ANSWER,

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ors.errors import SandboxDead, SandboxLimit, SandboxUnavailable
-from ors.sandbox.backends import Launched, SandboxBackend, Trouble, Unisolated
+from ors.sandbox.backends import Launched, Trouble, Unisolated
 from ors.sandbox.bwrap import Bwrap
 from ors.sandbox.containers import Containers
 from ors.sandbox.egress import Egress
@@ -22,6 +22,9 @@ START_SECONDS = 30.0
 LONGEST_COMPLAINT = 4096
 
 
+SandboxBackend = Bwrap | Containers | Unisolated
+"""A way to make a sandbox: `missing` tells what this machine lacks, as far as a look tells, `launch` starts
+the agent with two descriptors as its streams, and `explain` says what the output of a failed start means."""
 BACKENDS: tuple[SandboxBackend, ...] = (Bwrap(), Containers("podman"), Containers("docker"), Unisolated())
 
 

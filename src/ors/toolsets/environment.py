@@ -1,11 +1,18 @@
-"""SandboxEnvironment, whose episodes have a sandbox each, and the base of tools that work in it."""
+"""SandboxEnvironment, whose episodes have a sandbox each, and what tools that work in it are made of."""
 
+import asyncio
+import contextlib
+import math
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Copier, Environment, Toolset, tool
 from ors.errors import InvalidEnvironment, SandboxLimit
-from ors.sandbox import Pool, Sandbox, SandboxSpec, open_sandbox
-from ors.toolsets.lasting import Lasting
+from ors.sandbox import Pool, Process, Sandbox, SandboxSpec, open_sandbox
 from ors.types import TextBlock, ToolOutput
 
 FORKED = "this is a fork with a new program: folder, variables and jobs were not copied"
@@ -70,7 +77,7 @@ def box_of(env: Any) -> Sandbox:
 class SandboxTools:
     """Tools that work in the sandbox of their environment, `self._box`. A toolset need not be a `Toolset`."""
 
-    _program: Lasting | None = None
+    _program: "Lasting | None" = None
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -100,3 +107,172 @@ class Submit(Toolset):
                 raise
             reward, text = 0.0, f"Submitted, but it cannot be graded: {limit}"
         return ToolOutput(blocks=[TextBlock(text=text)], reward=reward, finished=True)
+
+
+# ── Programs that last ───────────────────────────────────────────────────────────────────────────
+
+MOST_OUTPUT = 16 * 2**20
+"""A request that prints more is stopped."""
+LONGEST_REPORT = 1 << 16
+NUMBERS = re.compile(rb"((?: \d{1,10})+) ?[^ \d]")
+GRACE = 2.0
+"""Seconds for a request to end after it was interrupted."""
+NOT_STARTED = "the program could not be started: the sandbox is over a limit of processes, memory or files"
+LONGEST = 16_000
+"""Most characters of one result."""
+
+Interrupt = Callable[[], Awaitable[None]]
+
+
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Cuts a long text in the middle, and says how much is missing."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2
+    missing = text[half:-half]
+    lines = missing.count("\n")
+    return f"{text[:half]}\n[… {len(missing):,} characters, {lines:,} lines left out …]\n{text[-half:]}"
+
+
+class Bounded:
+    """Output of which the first and the last part are kept."""
+
+    def __init__(self, part: int = LONGEST * 4) -> None:
+        self._part = part
+        self._first, self._last = bytearray(), bytearray()
+        self.size = 0
+
+    def add(self, data: bytes) -> None:
+        self.size += len(data)
+        room = self._part - len(self._first)
+        self._first += data[:room]
+        self._last += data[room:]
+        del self._last[: -self._part]
+
+    def text(self) -> str:
+        missing = self.size - len(self._first) - len(self._last)
+        note = f"\n[… {missing:,} bytes left out …]\n".encode() if missing else b""
+        return shortened((self._first + note + self._last).decode(errors="replace"))
+
+
+@dataclass(frozen=True)
+class ProgramReply:
+    """How a request ended. All of it comes from inside the sandbox: nothing of it is believed."""
+
+    output: str
+    report: tuple[int, ...] | None
+    """The numbers that the program reports at the end; None if it was killed or has ended."""
+    stopped: str = ""
+    """Why the request was stopped, if it was."""
+    exit_code: int | None = None
+    """Status of a program that has ended by itself."""
+
+    def text(self, *notes: str) -> str:
+        said = "; ".join(note for note in (self.stopped, *notes) if note)
+        parts = (self.output.strip("\n"), said and f"[{said}]")
+        return "\n".join(part for part in parts if part) or "[no output]"
+
+
+class Lasting:
+    """A program that reports the end of each request on descriptor 3, by the number of the request.
+
+    What is printed is on other descriptors, and so is never taken for a report.
+    """
+
+    def __init__(self, box: Sandbox, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+        self._box, self._argv, self._env = box, argv, env
+        self.process: Process | None = None
+        self.reported = b""
+        """What came on descriptor 3 since the request, or the last part of it."""
+        self.note = ""
+        """What the next reply has to say."""
+
+    async def start(self) -> None:
+        if self.process is None:
+            self.process = await self._box.spawn(self._argv, env=self._env, reports=True)
+
+    async def ask(
+        self, request: Callable[[int], bytes], seconds: float, interrupt: Interrupt
+    ) -> ProgramReply:
+        """Sends a request, and reads until its report; after `seconds` it is interrupted, then killed."""
+        assert self.process is not None
+        process, number, kept = self.process, secrets.randbelow(10**15), Bounded()
+        self.reported, stopped, report = b"", "", None
+        try:
+            async with asyncio.timeout(seconds):
+                report = await self._answer(process, request(number), number, kept)
+        except TimeoutError:
+            SANDBOX_OBSERVER.get().killed("time")
+            stopped = f"stopped after {seconds:g} seconds"
+        except OverflowError:
+            SANDBOX_OBSERVER.get().killed("output")
+            stopped = f"stopped after {MOST_OUTPUT >> 20} MB of output"
+        if stopped:
+            await interrupt()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GRACE):
+                    report = await self._answer(process, b"", number, kept, most=math.inf)
+        if report is None:
+            return await self._end(process, kept, stopped)
+        return ProgramReply(kept.text(), report, stopped)
+
+    async def _end(self, process: Process, kept: Bounded, stopped: str) -> ProgramReply:
+        self.process = None
+        process.kill()
+        try:
+            code = await process.wait()
+        except SandboxLimit:
+            return ProgramReply("", None, NOT_STARTED)
+        kept.add(await process.read_stderr())
+        if process.limit and not stopped:
+            stopped = f"killed: over the {process.limit} limit"
+        return ProgramReply(kept.text(), None, stopped, None if stopped else code)
+
+    async def _answer(
+        self, process: Process, request: bytes, number: int, kept: Bounded, most: float = MOST_OUTPUT
+    ) -> tuple[int, ...] | None:
+        """Sends a request; returns its report, or None at its end. Raises OverflowError over `most` bytes."""
+        output = asyncio.ensure_future(_keep(process, kept, most))
+        report = asyncio.ensure_future(self._report(process, number, most))
+        tasks = (output, report, asyncio.ensure_future(process.write(request)))
+        try:
+            await asyncio.wait({output, report}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if report.cancelled() or (report.exception() is None and report.result() is None):
+            return None if output.cancelled() else output.result()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):  # only what has come: it was printed before the report
+                await _keep(process, kept, math.inf)
+        return report.result()
+
+    async def _report(self, process: Process, number: int, most: float) -> tuple[int, ...] | None:
+        size = 0
+        while data := await process.read_report():
+            size += len(data)
+            self.reported = self.reported[-LONGEST_REPORT:] + data
+            if found := _numbers_after(self.reported, b"%d" % number):
+                return found
+            if size > most:
+                raise OverflowError
+        return None
+
+
+def _numbers_after(reported: bytes, number: bytes) -> tuple[int, ...]:
+    """The numbers that follow `number` in what was reported; empty if they have not come whole."""
+    place = reported.find(number + b" ")
+    while place >= 0:
+        whole = not reported[place - 1 : place].isdigit()
+        if whole and (found := NUMBERS.match(reported, place + len(number))):
+            return tuple(map(int, found[1].split()))
+        place = reported.find(number + b" ", place + 1)
+    return ()
+
+
+async def _keep(process: Process, kept: Bounded, most: float) -> None:
+    while data := await process.read():
+        kept.add(data)
+        if kept.size > most:
+            raise OverflowError

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from ors.environment import tool
 from ors.errors import SandboxLimit, ToolError
-from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import LONGEST, shortened
+from ors.toolsets.environment import LONGEST, SandboxTools, shortened
 from ors.types import TextBlock, ToolOutput
 
 LARGEST = 2**20

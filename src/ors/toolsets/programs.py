@@ -12,8 +12,7 @@ from pydantic import Field
 
 from ors.environment import tool
 from ors.errors import SandboxLimit
-from ors.toolsets.environment import SandboxTools
-from ors.toolsets.lasting import Lasting, ProgramReply
+from ors.toolsets.environment import Lasting, ProgramReply, SandboxTools
 from ors.types import Blocks, ImageBlock, TextBlock, ToolOutput
 
 Seconds = Annotated[float, Field(description="Seconds until it is stopped.", gt=0, le=600)]
