@@ -112,6 +112,7 @@ PARQUET_ROWS = 256
 """Rows in memory at a time."""
 PARQUET_BYTES = 1 << 20
 """Bytes that are read at a time, instead of a whole column."""
+NOT_UTF8 = "the text is not UTF-8; convert the file, for example with iconv -f latin1 -t utf-8"
 BOM = b"\xef\xbb\xbf"
 
 
@@ -167,18 +168,14 @@ class RowsOfFile(ABC):
         start, end = self._span(index)
         try:
             return self.parsed(os.pread(self._file, end - start, start))
-        except UnicodeDecodeError:
-            text = "the text is not UTF-8; convert the file, for example with iconv -f latin1 -t utf-8"
-            raise ValueError(f"{self._path}, line {self._line(start)}: {text}") from None
         except (ValueError, csv.Error) as error:
-            raise ValueError(f"{self._path}, line {self._line(start)}: {error}") from None
+            line = os.pread(self._file, start, 0).count(b"\n") + 1
+            text = NOT_UTF8 if isinstance(error, UnicodeDecodeError) else error
+            raise ValueError(f"{self._path}, line {line}: {text}") from None
 
     def _span(self, index: int) -> tuple[int, int]:
-        found = array("Q", os.pread(self._index, 2 * OFFSET, OFFSET * index))
-        return found[0], found[1]
-
-    def _line(self, offset: int) -> int:
-        return os.pread(self._file, offset, 0).count(b"\n") + 1
+        start, end = array("Q", os.pread(self._index, 2 * OFFSET, OFFSET * index))
+        return start, end
 
     def _write_index(self, file: IO[bytes]) -> None:
         offsets = array("Q")

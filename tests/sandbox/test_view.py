@@ -3,7 +3,8 @@
 import pytest
 
 from ors.sandbox import SandboxSpec, open_sandbox
-from ors.sandbox.spec import MOST_FILES, view
+from ors.sandbox.inside.usage import MOST_FILES
+from ors.sandbox.spec import view
 
 SPEC = SandboxSpec(backend="bwrap")
 

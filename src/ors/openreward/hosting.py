@@ -37,13 +37,10 @@ class SandboxBucketConfig(BaseModel):
 
 
 class SandboxSidecarContainer(BaseModel, extra="allow"):
-    name: str
-    image: str
+    """Not offered: settings that have one are refused."""
 
 
-class SandboxHostAlias(BaseModel):
-    ip: str
-    hostnames: list[str]
+SandboxHostAlias = SandboxSidecarContainer
 
 
 class SandboxEgressRule(BaseModel):

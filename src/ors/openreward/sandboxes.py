@@ -24,7 +24,7 @@ from ors.openreward.hosting import (
 )
 from ors.sandbox import Sandbox
 
-UPLOAD_BYTES, DOWNLOAD_BYTES = 10 * 2**20, 256 * 2**20
+DOWNLOAD_BYTES = 256 * 2**20
 _CONTROL = re.compile(r"\x1b(?:[@-Z\\-_]|\[[0-?]*[ -/]*[@-~])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Escape sequences of terminals, and control characters but for tabs and line ends."""
 
@@ -119,9 +119,6 @@ class AsyncSandboxesAPI:
         return result.output
 
     async def upload(self, local_path: str | os.PathLike[str], container_path: str) -> None:
-        size = (await asyncio.to_thread(os.stat, local_path)).st_size
-        if size > UPLOAD_BYTES:
-            raise ValueError(f"File is too large: {size} bytes > {UPLOAD_BYTES} bytes")
         await self.upload_from(local_path, container_path)
 
     async def download(self, container_path: str, max_size: int | None = DOWNLOAD_BYTES) -> bytes:

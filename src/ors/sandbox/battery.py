@@ -78,10 +78,8 @@ async def endless_output(box: Sandbox, host: PlantedHost) -> str:
 
 
 async def endless_time(box: Sandbox, host: PlantedHost) -> str:
-    code = (
-        "import signal\nfor n in (1, 2, 3, 13, 14, 15, 18): signal.signal(n, signal.SIG_IGN)\nwhile True: 0"
-    )
-    result = await box.exec(["python3", "-c", code, host.mark], timeout=0.5)
+    code = "trap '' 1 2 3 13 14 15 18; while :; do :; done"
+    result = await box.exec(["sh", "-c", code, host.mark], timeout=0.5)
     return "" if result.timed_out and not host.running() else "still runs after its time"
 
 
@@ -110,9 +108,7 @@ async def kill_everything(box: Sandbox, host: PlantedHost) -> str:
 
 async def root_outside(box: Sandbox, host: PlantedHost) -> str:
     """Runs as root, as the host sees it: every fault of the kernel or of a mount would count double."""
-    process = await box.spawn(
-        ["python3", "-c", "print(1, flush=True); import time; time.sleep(60)", host.mark]
-    )
+    process = await box.spawn(["sh", "-c", "echo 1; sleep 60; true", host.mark])
     await process.read()
     owners = {os.stat(f"/proc/{pid}").st_uid for pid in host.running()}
     process.kill()
@@ -145,10 +141,8 @@ os.execvp('sh', ['sh', '-c', fill])
 
 async def graded_by_a_link(box: Sandbox, host: PlantedHost) -> str:
     await box.exec(LINKS)
-    secret = host.secret.encode()
-    result = await box.grade(
-        "cat /work/[1-5] /work/folder/expected", files={"expected": secret}, stdin=secret
-    )
+    secret, read = host.secret.encode(), "cat /work/[1-5] /work/folder/expected"
+    result = await box.grade(read, files={"expected": secret}, stdin=secret)
     return "read the grader's files" if secret in result.stdout else ""
 
 
@@ -232,12 +226,10 @@ async def attempt(box: Sandbox, host: PlantedHost, name: str) -> str:
     """Sends the requests of an attack, and says what came back from where nothing should."""
     port, other = map(str, host.ports)
     words = {"HERE": f"127.0.0.1:{port}", "THERE": f"127.0.0.1:{other}", "PORT": port, "OTHER": other}
-    commands = [(["python3", "-c", FOLLOW, "http://{HERE}/http://{THERE}/".format(**words)], "")] * (
-        not REQUESTS[name]
-    )
-    commands += [(["python3", "-c", CLIENT], request) for request in REQUESTS[name]]
+    commands = [(["python3", "-c", CLIENT], request) for request in REQUESTS[name]]
+    redirect = ["python3", "-c", FOLLOW, "http://{HERE}/http://{THERE}/".format(**words)]
     replies = []
-    for argv, text in commands:
+    for argv, text in commands or [(redirect, "")]:
         for word, meaning in {"\n": "\r\n", "THERE": words["THERE"], **words}.items():
             text = text.replace(word, meaning)
         replies.append((await box.exec(argv, stdin=text.encode(), timeout=10)).stdout.decode())

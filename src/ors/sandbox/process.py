@@ -113,7 +113,7 @@ class Process:
 
     def __init__(self, channel: AgentChannel, *, keep: bool = False) -> None:
         self._channel = channel
-        self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else None
+        self._kept = {b"O": bytearray(), b"E": bytearray()} if keep else {}
         self._streams = {} if keep else {kind: asyncio.StreamReader() for kind in (b"O", b"E", REPORT)}
         self.limit: str | None = None
         """The limit that ended it, such as "memory"; None while it runs."""
@@ -128,7 +128,7 @@ class Process:
     def _answer(self, kind: bytes, data: bytes) -> None:
         if kind in self._streams:
             self._streams[kind].feed_data(data)
-        elif self._kept is not None and kind in self._kept:
+        elif kind in self._kept:
             self._kept[kind] += data
             self._told(len(data))
         elif kind == b"A":
@@ -228,7 +228,7 @@ class Process:
             SandboxDead: the host ended the sandbox first.
             SandboxLimit: the program could not be started.
         """
-        limit, kept = self.ended.result()[1], self._kept or {}
+        limit, kept = self.ended.result()[1], self._kept
         return ExecResult(
             returncode=self._status(),
             stdout=bytes(kept.get(b"O", b"")),

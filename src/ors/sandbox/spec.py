@@ -169,8 +169,6 @@ class GradedCases:
 
 
 LARGEST_ANSWER = 1 << 20
-MOST_PROCESSES, MOST_FILES = 200, 1000
-LOOK = ("look", MOST_PROCESSES, MOST_FILES)
 TICKS = 100
 """Units of CPU time in a second, for programs."""
 

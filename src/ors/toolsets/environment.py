@@ -114,7 +114,6 @@ class Submit(Toolset):
 MOST_OUTPUT = 16 * 2**20
 """A request that prints more is stopped."""
 LONGEST_REPORT = 1 << 16
-NUMBERS = re.compile(rb"((?: \d{1,10})+) ?[^ \d]")
 GRACE = 2.0
 """Seconds for a request to end after it was interrupted."""
 NOT_STARTED = "the program could not be started: the sandbox is over a limit of processes, memory or files"
@@ -249,26 +248,15 @@ class Lasting:
         return report.result()
 
     async def _report(self, process: Process, number: int, most: float) -> tuple[int, ...] | None:
-        size = 0
+        size, numbers = 0, re.compile(rb"(?<!\d)%d((?: \d{1,10})+) ?[^ \d]" % number)
         while data := await process.read_report():
             size += len(data)
             self.reported = self.reported[-LONGEST_REPORT:] + data
-            if found := _numbers_after(self.reported, b"%d" % number):
-                return found
+            if found := numbers.search(self.reported):
+                return tuple(map(int, found[1].split()))
             if size > most:
                 raise OverflowError
         return None
-
-
-def _numbers_after(reported: bytes, number: bytes) -> tuple[int, ...]:
-    """The numbers that follow `number` in what was reported; empty if they have not come whole."""
-    place = reported.find(number + b" ")
-    while place >= 0:
-        whole = not reported[place - 1 : place].isdigit()
-        if whole and (found := NUMBERS.match(reported, place + len(number))):
-            return tuple(map(int, found[1].split()))
-        place = reported.find(number + b" ", place + 1)
-    return ()
 
 
 async def _keep(process: Process, kept: Bounded, most: float) -> None:

@@ -348,13 +348,13 @@ class InsideAgent:
             os.close(fd)
         self.say(number, b"K")
 
-    def on_look(self, number: int, most_pids: int, most_files: int) -> None:
+    def on_look(self, number: int) -> None:
         places = self.settings["places"]
         pids = processes() if places else [child.pid for child in self.children.values()]
         true = {name: self.mapped(name) for name in map(os.fsencode, places or ("/work", "/home/agent"))}
         layers = self.settings["changes"].items()
         changes = {os.fsencode(name or "/"): os.fsencode(f"{CHANGES}/{at}") for at, name in layers}
-        self.say(number, b"D", overview(pids, true, changes or true, most_pids, most_files))
+        self.say(number, b"D", overview(pids, true, changes or true))
         self.say(number, b"K")
 
     def fail(self, number: int, error: Exception) -> None:

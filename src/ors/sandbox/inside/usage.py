@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LONGEST_COMMAND = 400
 LONGEST_LISTING = 1 << 19
+MOST_PROCESSES, MOST_FILES = 200, 1000
 MOST_TERMINALS = 256
 FEW_SOCKETS = 8
 KINDS = {stat.S_IFREG: b"file", stat.S_IFDIR: b"folder", stat.S_IFLNK: b"link"}
@@ -85,12 +86,10 @@ def in_sockets() -> int:
     return total
 
 
-def overview(
-    pids: list[int], places: dict[bytes, bytes], listed: dict[bytes, bytes], most_pids: int, most_files: int
-) -> bytes:
+def overview(pids: list[int], places: dict[bytes, bytes], listed: dict[bytes, bytes]) -> bytes:
     """Processes, places and listed files in the form that `spec.py` reads; each folder has its true path."""
     fields: list[bytes] = []
-    for pid in sorted(pids)[:most_pids]:
+    for pid in sorted(pids)[:MOST_PROCESSES]:
         fields += process_fields(pid)
     for shown, path in places.items():
         if path != shown:
@@ -99,7 +98,7 @@ def overview(
         used, size = usage.f_blocks - usage.f_bfree, usage.f_blocks
         numbers = (used * usage.f_frsize, size * usage.f_frsize, usage.f_files - usage.f_ffree)
         fields += [b"place", shown, *(b"%d" % number for number in numbers)]
-    for kind, size, path in entries_below(listed, most_files):
+    for kind, size, path in entries_below(listed):
         fields += [b"entry", kind, b"%d" % size, path]
     return b"".join(field + b"\0" for field in fields)
 
@@ -119,9 +118,9 @@ def process_fields(pid: int) -> list[bytes]:
     return [b"process", b"%d" % pid, words[1], words[0], b"%d" % memory, b"%d" % ticks, command]
 
 
-def entries_below(places: dict[bytes, bytes], most: int) -> Iterator[tuple[bytes, int, bytes]]:
+def entries_below(places: dict[bytes, bytes]) -> Iterator[tuple[bytes, int, bytes]]:
     """Kind, size and path of the files in all places, the outer ones first."""
-    todo, room = list(places.items()), LONGEST_LISTING
+    todo, most, room = list(places.items()), MOST_FILES, LONGEST_LISTING
     while todo:
         folder, true = todo.pop(0)
         try:
