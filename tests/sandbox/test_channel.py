@@ -61,7 +61,7 @@ async def test_answers_in_any_pieces_reach_who_waits_for_them() -> None:
 async def test_an_answer_that_is_too_large_ends_the_sandbox() -> None:
     channel, agent = await connected()
     agent.send((1).to_bytes(4, "big") + b"O" + (LARGEST + 1).to_bytes(4, "big"))
-    await asyncio.wait_for(channel.closed, 20)
+    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(agent, 1), 20) == b""
     assert len(answer(0, b"O", b"")) == HEAD
     agent.close()
 
@@ -75,7 +75,7 @@ async def test_an_answer_that_the_agent_never_gives_ends_the_sandbox() -> None:
 
     number = channel.expect(take)
     agent.send(answer(number, b"X", b"not a number"))
-    await asyncio.wait_for(channel.closed, 20)
+    assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(agent, 1), 20) == b""
     agent.close()
 
 

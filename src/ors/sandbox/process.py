@@ -32,7 +32,6 @@ class AgentChannel(asyncio.Protocol):
         self._last = 0
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
-        self.closed = asyncio.get_running_loop().create_future()
         self.fate: Callable[[], SandboxDead | SandboxLimit] | None = None
         """Makes the error of every request after the end."""
 
@@ -79,10 +78,6 @@ class AgentChannel(asyncio.Protocol):
                 self.close()
                 return
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.closed.done():
-            self.closed.set_result(None)
-
     def end(self, fate: Callable[[], SandboxDead | SandboxLimit]) -> None:
         """Tells all who wait, or ask later, that the sandbox has ended."""
         self.fate = fate
@@ -119,7 +114,7 @@ class Process:
         """The limit that ended it, such as "memory"; None while it runs."""
         self._untold = 0
         self._untaken = 0
-        self._moved: asyncio.Future[None] | None = None
+        self._moved = asyncio.Event()
         self.ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
         self.ended.add_done_callback(lambda future: future.cancelled() or future.exception())
         self.started = time.monotonic()
@@ -158,8 +153,7 @@ class Process:
 
     def _accept(self, size: int) -> None:
         self._untaken -= size
-        if self._moved is not None and not self._moved.done():
-            self._moved.set_result(None)
+        self._moved.set()
 
     async def read(self, size: int = PIECE) -> bytes:
         """The next bytes of standard output; b"" at the end."""
@@ -204,9 +198,8 @@ class Process:
 
     async def _taken_up_to(self, rest: int) -> None:
         while self._untaken > rest and not self.ended.done():
-            if self._moved is None or self._moved.done():
-                self._moved = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._moved)
+            self._moved.clear()
+            await self._moved.wait()
 
     def kill(self, signal: int = 9) -> None:
         """Sends a signal to the program and its process group."""
