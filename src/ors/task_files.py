@@ -105,7 +105,6 @@ def _filled(file: IO[bytes], write: Write) -> int:
 
 OFFSET = 8
 """Bytes of an offset in an index."""
-MOST_BUFFERED = 8192
 FIELD_CHARS = 64 * 2**20
 """Longest field of a CSV file: a quote that is never closed makes one field of the rest."""
 PARQUET_ROWS = 256
@@ -178,14 +177,9 @@ class RowsOfFile(ABC):
         return start, end
 
     def _write_index(self, file: IO[bytes]) -> None:
-        offsets = array("Q")
         with open(os.dup(self._file), "rb") as source:
             source.seek(0)
-            for start in self.starts(source):
-                offsets.append(start)
-                if len(offsets) == MOST_BUFFERED:
-                    file.write(offsets)
-                    offsets = array("Q")
+            offsets = array("Q", self.starts(source))
             offsets.append(source.tell())
         file.write(offsets)
 

@@ -59,7 +59,7 @@ async def test_answers_in_any_pieces_reach_who_waits_for_them() -> None:
 
 
 async def test_an_answer_that_is_too_large_ends_the_sandbox() -> None:
-    channel, agent = await connected()
+    _, agent = await connected()
     agent.send((1).to_bytes(4, "big") + b"O" + (LARGEST + 1).to_bytes(4, "big"))
     assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(agent, 1), 20) == b""
     assert len(answer(0, b"O", b"")) == HEAD
