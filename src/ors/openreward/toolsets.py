@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from ors.environment import tool
 from ors.errors import ToolError
 from ors.openreward.environments import Toolset, download_text, upload_text
-from ors.types import JSONObject, TextBlock, ToolOutput
+from ors.types import JSONObject, ToolOutput
 
 WEB_SECONDS = 60
 NOTES = {
@@ -36,7 +36,7 @@ class Edit(BaseModel, extra="forbid"):
 
 
 def _said(text: str, reward: float | None = None, **metadata: Any) -> ToolOutput:
-    return ToolOutput([TextBlock(text)], metadata=metadata, reward=reward)
+    return ToolOutput(text, metadata=metadata, reward=reward)
 
 
 class CLIToolset(Toolset):
@@ -270,8 +270,8 @@ class ExcelToolset(Toolset):
         output, code = await self.sandbox.run(command, max_bytes=1_000_000)
         if code:
             error = output.rpartition("\n")[2]
-            return ToolOutput([TextBlock(f"Error: {error}")], metadata={"error": error}, reward=0.0)
-        return ToolOutput([TextBlock(output)], metadata=json.loads(output), reward=0.0)
+            return _said(f"Error: {error}", 0.0, error=error)
+        return _said(output, 0.0, **json.loads(output))
 
     @tool
     async def excel_create_spreadsheet(self, file_path: str, sheet_name: str = "Sheet1") -> ToolOutput:

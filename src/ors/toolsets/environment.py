@@ -13,7 +13,7 @@ from ors._sandbox_observer import SANDBOX_OBSERVER
 from ors.environment import Copier, Environment, Toolset, tool
 from ors.errors import InvalidEnvironment, SandboxLimit
 from ors.sandbox import Pool, Process, Sandbox, SandboxSpec, open_sandbox
-from ors.types import TextBlock, ToolOutput
+from ors.types import ToolOutput
 
 FORKED = "this is a fork with a new program: folder, variables and jobs were not copied"
 
@@ -106,7 +106,7 @@ class Submit(Toolset):
             if limit.reason == "waiting":  # for a place in a pool
                 raise
             reward, text = 0.0, f"Submitted, but it cannot be graded: {limit}"
-        return ToolOutput(blocks=[TextBlock(text=text)], reward=reward, finished=True)
+        return ToolOutput(text, reward=reward, finished=True)
 
 
 # ── Programs that last ───────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from pydantic import Field
 from ors.environment import tool
 from ors.errors import SandboxLimit, ToolError
 from ors.toolsets.environment import LONGEST, SandboxTools, shortened
-from ors.types import TextBlock, ToolOutput
+from ors.types import ToolOutput
 
 LARGEST = 2**20
 """Largest file that these tools open, in bytes."""
@@ -40,13 +40,13 @@ class Files(SandboxTools):
             room, number = room - len(shown[-1]), number + 1
         if number <= min(last or len(lines), len(lines)):
             shown.append(f"[… {len(lines) - number + 1:,} more lines; view from line {number} …]")
-        return _said("\n".join(shown) or f"[{path} has {len(lines)} lines; there is no line {first}]")
+        return ToolOutput("\n".join(shown) or f"[{path} has {len(lines)} lines; there is no line {first}]")
 
     @tool
     async def create(self, path: At, text: str) -> ToolOutput:
         """Create a file, or replace all of its text."""
         await self._write(path, text)
-        return _said(f"Wrote {len(_lines(text))} lines to {path}.")
+        return ToolOutput(f"Wrote {len(_lines(text))} lines to {path}.")
 
     @tool
     async def replace(
@@ -61,7 +61,7 @@ class Files(SandboxTools):
         if count != 1:
             raise ToolError(f"The text occurs {count} times in {path}, not once. Nothing was changed.")
         await self._write(path, text.replace(old, new))
-        return _said(f"Replaced it in {path}, line {text[: text.index(old)].count(chr(10)) + 1}.")
+        return ToolOutput(f"Replaced it in {path}, line {text[: text.index(old)].count(chr(10)) + 1}.")
 
     @tool
     async def insert(
@@ -78,7 +78,7 @@ class Files(SandboxTools):
             lines[line - 1] += "\n"
         new = text if text.endswith("\n") else text + "\n"
         await self._write(path, "".join([*lines[:line], new, *lines[line:]]))
-        return _said(f"Inserted {len(_lines(new))} lines into {path}.")
+        return ToolOutput(f"Inserted {len(_lines(new))} lines into {path}.")
 
     @tool
     async def find(
@@ -109,7 +109,7 @@ class Files(SandboxTools):
             raise ToolError(str(error)) from None
         text = (result.stdout + result.stderr).decode(errors="replace").strip("\n")
         notes = "\n[stopped: too much to list]" if result.timed_out or result.truncated else ""
-        return _said(shortened(text or nothing) + notes)
+        return ToolOutput(shortened(text or nothing) + notes)
 
 
 def _lines(text: str) -> list[str]:
@@ -131,7 +131,3 @@ def _refusing(path: str) -> Iterator[None]:
         raise ToolError(f"{path} is not a text file in UTF-8.") from None
     except (OSError, SandboxLimit, ValueError) as error:
         raise ToolError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _said(text: str) -> ToolOutput:
-    return ToolOutput(blocks=[TextBlock(text=text)])

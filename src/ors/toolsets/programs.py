@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import shlex
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -34,9 +35,8 @@ class Bash(SandboxTools):
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self._program = self._shell = Lasting(
-            self._box, ["bash", "--noprofile", "--norc"], {"VIMINIT": NO_VIM}
-        )
+        command = ["bash", "--noprofile", "--norc"]
+        self._program = self._shell = Lasting(self._box, command, {"VIMINIT": NO_VIM})
         self._pid = 0
 
     @tool
@@ -56,18 +56,13 @@ class Bash(SandboxTools):
         if self._shell.process is not None:
             reply = await self._ask(command, timeout)
         code = reply.exit_code if reply.report is None else reply.report[-1]
-        ended = "the shell has ended; the next command gets a new one"
-        notes = (
-            ended if reply.report is None else "",
-            f"exit code {code}" if code and not reply.stopped else "",
-        )
+        ended = "the shell has ended; the next command gets a new one" if reply.report is None else ""
+        status = f"exit code {code}" if code and not reply.stopped else ""
         note, self._shell.note = self._shell.note, ""
-        return ToolOutput(blocks=[TextBlock(text=reply.text(note, *notes))], metadata={"exit_code": code})
+        return ToolOutput(reply.text(note, ended, status), metadata={"exit_code": code})
 
     async def _ask(self, command: str, timeout: float, begin: str = "") -> ProgramReply:
-        reply = await self._shell.ask(
-            lambda number: _request(begin, command, number), timeout, self._interrupt
-        )
+        reply = await self._shell.ask(partial(_request, begin, command), timeout, self._interrupt)
         self._pid = reply.report[0] if reply.report else 0
         return reply
 
@@ -98,9 +93,8 @@ class Python(SandboxTools):
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         program = files("ors.toolsets").joinpath("python_session.py").read_text(encoding="utf-8")
-        self._program = self._session = Lasting(
-            self._box, ["python3", "-u", "-c", program], {"MPLBACKEND": "Agg"}
-        )
+        command = ["python3", "-u", "-c", program]
+        self._program = self._session = Lasting(self._box, command, {"MPLBACKEND": "Agg"})
 
     @tool
     async def python(
