@@ -93,6 +93,22 @@ async def test_a_terminal_tool_is_known_to_the_class_and_called_with_a_message()
     assert not (await env.call_terminal_tool("again")).root.ok  # the episode has one end
 
 
+def test_the_secrets_that_a_constructor_requires_are_read_from_its_source() -> None:
+    class Judged(Desk):
+        def __init__(self, task_spec: Any = None, secrets: Any = {}) -> None:  # noqa: B006
+            super().__init__(task_spec, secrets)
+            key = secrets.get("openai_api_key")
+            if not key:
+                raise ValueError("needs a key")
+            platform = secrets.get("api_key")
+            if not platform:
+                raise ValueError("needs the platform's key")
+            self.other = secrets.get("optional")
+
+    assert Judged.required_secrets == ["openai_api_key"]  # that of the platform is given by us
+    assert Desk.required_secrets == []
+
+
 class Shell(Toolset):
     @tool
     async def run(self) -> ToolOutput:

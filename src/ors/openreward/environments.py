@@ -1,8 +1,11 @@
 """The base classes of `openreward.environments`: ours, with what its authors expect of theirs."""
 
+import ast
 import base64
+import inspect
 import shlex
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -31,6 +34,11 @@ class Environment(ors.Environment):
     """Base class with the methods of openreward's, which also work without a server."""
 
     _episode_finished = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "required_secrets" not in vars(cls):
+            cls.required_secrets = sorted(set(_required(cls)) - set(PLATFORM))
 
     def __new__(cls, task_spec: JSONObject = {}, secrets: Any = None) -> "Environment":  # noqa: B006
         if isinstance(secrets, Secrets):  # a server's, not the dictionary of a test
@@ -90,6 +98,31 @@ def _without(owner: type, toolset: type, **members: Any) -> Any:
     about = {"__module__": owner.__module__, "__doc__": owner.__doc__}
     made: Any = type(owner.__name__, (owner,), {**about, **members, **{name: plain(name) for name in names}})
     return made
+
+
+def _required(cls: type) -> Iterator[str]:
+    """Names of the secrets without which the constructor raises, as far as its source says so."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(vars(cls)["__init__"])))
+    except (KeyError, OSError, TypeError, SyntaxError):
+        return
+    read: dict[str, str] = {}
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=variable)],
+                value=ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="secrets"), attr="get"),
+                    args=[ast.Constant(value=str(name))],
+                ),
+            ):
+                read[variable] = name
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(
+                test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=variable)), body=[*_, ast.Raise()]
+            ):
+                yield from [read[variable]] if variable in read else []
 
 
 class Toolset(ors.Toolset):
