@@ -3,26 +3,26 @@
 import uuid
 from typing import Any
 
-from ors.conformance.http import Head, RawAnswer, RawStream
+from ors.conformance.http import Answer
 from ors.conformance.requirements import Violation, shown
 
 BLOCK_KEYS = {"text": ("text",), "image": ("data", "mimeType")}
 """The kinds of blocks, each with the keys that hold a string; all have `detail` and `type` as well."""
 
 
-def status(answer: RawAnswer, *wanted: int) -> RawAnswer:
+def status(answer: Answer, *wanted: int) -> Answer:
     if answer.status not in wanted:
         names = " or ".join(map(str, wanted))
         raise Violation(f"answered {answer.status} instead of {names}", answer.seen)
     return answer
 
 
-def value(answer: RawAnswer, wanted: Any) -> None:
+def value(answer: Answer, wanted: Any) -> None:
     if status(answer, 200).json() != wanted:
         raise Violation(f"the answer is not {wanted!r}", answer.seen)
 
 
-def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
+def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
     given = status(answer, 200).json()
     if not isinstance(given, dict):
         raise Violation("the answer is not an object", answer.seen)
@@ -32,14 +32,14 @@ def mapping(answer: RawAnswer, *keys: str) -> dict[str, Any]:
     return given
 
 
-def array(answer: RawAnswer) -> list[Any]:
+def array(answer: Answer) -> list[Any]:
     given = status(answer, 200).json()
     if not isinstance(given, list):
         raise Violation("the answer is not an array", answer.seen)
     return given
 
 
-def detail(answer: RawAnswer) -> str:
+def detail(answer: Answer) -> str:
     """Checks that the answer is an error in the standard's form; returns its message."""
     given = answer.json()
     if not isinstance(given, dict) or not isinstance(given.get("detail"), str):
@@ -54,7 +54,7 @@ def uuid_format(text: object, seen: bytes) -> None:
         raise Violation(f"{text!r} is not in UUID format", seen) from None
 
 
-def tools(answer: RawAnswer) -> list[dict[str, Any]]:
+def tools(answer: Answer) -> list[dict[str, Any]]:
     listed = mapping(answer, "tools")["tools"]
     if not isinstance(listed, list):
         raise Violation("`tools` is not an array", answer.seen)
@@ -69,11 +69,11 @@ def tools(answer: RawAnswer) -> list[dict[str, Any]]:
     return listed
 
 
-def tool_names(answer: RawAnswer) -> set[str]:
+def tool_names(answer: Answer) -> set[str]:
     return {str(tool["name"]) for tool in tools(answer)}
 
 
-def text(stream: RawStream, wanted: str) -> None:
+def text(stream: Answer, wanted: str) -> None:
     if stream.text() != wanted:
         raise Violation(f"the text is not {shown(wanted.encode())}", stream.seen)
 
@@ -83,7 +83,7 @@ def kinds(given: list[dict[str, Any]], wanted: list[str], seen: bytes) -> None:
         raise Violation(f"the blocks are not {' and '.join(wanted)}", seen)
 
 
-def content_type(head: Head, wanted: str) -> None:
+def content_type(head: Answer, wanted: str) -> None:
     if (head.header("content-type") or "").split(";")[0].strip().lower() != wanted:
         raise Violation(f"the answer is not {wanted}", head.raw)
 

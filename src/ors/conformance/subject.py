@@ -1,14 +1,13 @@
 """The server under test, with its sessions and calls."""
 
-import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ors.conformance.http import Http, RawAnswer, RawConnection, RawStream, encoded, headed, read_events
+from ors.conformance.http import Answer, Http
 from ors.conformance.requirements import NotTried, Violation
 from ors.schemas import Inputs
 
@@ -116,7 +115,7 @@ class ServerUnderTest:
                 return name
         raise NotTried("the server has only one environment")
 
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> RawAnswer:
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
         return await self.http.ask(method, path, body, **more)
 
     async def tasks(self) -> list[Any]:
@@ -133,7 +132,7 @@ class ServerUnderTest:
         answer = await self.ask("POST", "/create_session")
         with suppress(KeyError, TypeError):
             return str(answer.json_or_none()["sid"])
-        return next((event.data for event in read_events(answer.body).events), "") or str(uuid.uuid4())
+        return next((event.data for event in answer.events), "") or str(uuid.uuid4())
 
     def task(self, **more: Any) -> dict[str, Any]:
         """Body of a `/create` for the environment to check; `more` is added to the task of the probe."""
@@ -143,7 +142,7 @@ class ServerUnderTest:
     @asynccontextmanager
     async def created(
         self, body: Any, *, sid: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[tuple[str, RawAnswer]]:
+    ) -> AsyncIterator[tuple[str, Answer]]:
         """Asks for a session, whose id and answer it yields, and deletes it in the end."""
         sid = sid or await self.new_sid()
         try:
@@ -181,38 +180,36 @@ class CheckedSession:
     sid: str
     environment: str
 
-    async def get(self, action: str) -> RawAnswer:
+    async def get(self, action: str) -> Answer:
         return await self.server.ask("GET", f"/{self.environment}/{action}", sid=self.sid)
 
-    async def post(self, path: str) -> RawAnswer:
+    async def post(self, path: str) -> Answer:
         return await self.server.ask("POST", path, sid=self.sid)
 
-    @asynccontextmanager
-    async def opened(
-        self, name: str, given: Any = None, *, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> AsyncIterator["OpenCall"]:
+    def opened(
+        self, name: str, given: Any = None, *, headers: Mapping[str, str] = EVENTS, **more: Any
+    ) -> AbstractAsyncContextManager[Answer]:
         """Starts a call and waits for the head of the answer; closes the connection after the block."""
-        http = self.server.http
-        body = {"name": name, "input": {} if given is None else given, **more}
-        sent = http.request(
-            "POST",
-            f"/{self.environment}/call",
-            encoded(body),
-            headed(body, self.sid, EVENTS if headers is None else headers),
-        )
-        async with http.connect() as connection:
-            started = asyncio.get_running_loop().time()
-            await connection.write(sent)
-            async with self._patience(0):
-                stream = RawStream(await connection.head(), started)
-            yield OpenCall(connection, stream, http.patience)
+        path, body = self._call(name, given, more)
+        return self.server.http.opened("POST", path, body, sid=self.sid, headers=headers)
 
-    async def call(self, name: str, given: Any = None, *, takes: float = 0, **more: Any) -> RawStream:
+    async def call(
+        self,
+        name: str,
+        given: Any = None,
+        *,
+        headers: Mapping[str, str] = EVENTS,
+        takes: float = 0,
+        **more: Any,
+    ) -> Answer:
         """Calls a tool; returns the complete answer. `takes` is the run time of the tool in seconds."""
-        async with self.opened(name, given, **more) as live, self._patience(takes):
-            return await live.rest()
+        path, body = self._call(name, given, more)
+        return await self.server.ask("POST", path, body, sid=self.sid, headers=headers, takes=takes)
 
-    async def some(self, *, accepted: bool = False) -> RawStream:
+    def _call(self, name: str, given: Any, more: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return f"/{self.environment}/call", {"name": name, "input": {} if given is None else given, **more}
+
+    async def some(self, *, accepted: bool = False) -> Answer:
         """Calls any tool: the probe's echo, or one with a generated input.
 
         With `accepted`, it is a tool that does not refuse that input.
@@ -223,54 +220,6 @@ class CheckedSession:
         inputs = Inputs(random.Random(0))
         for tool in listed.get("tools", []) if isinstance(listed, dict) else []:
             stream = await self.call(tool["name"], inputs.make(tool.get("input_schema")))
-            ended = any(event.name == "end" for event in stream.events)
-            if ended and not (accepted and stream.value().get("ok") is False):
+            if stream.has_result and not (accepted and stream.value().get("ok") is False):
                 return stream
         raise NotTried("no tool of the environment returned a result for a generated input")
-
-    @asynccontextmanager
-    async def _patience(self, more: float) -> AsyncIterator[None]:
-        seconds = self.server.http.patience + more
-        try:
-            async with asyncio.timeout(seconds):
-                yield
-        except TimeoutError:
-            raise Violation(f"the call was not answered within {seconds:g} s") from None
-
-
-@dataclass
-class OpenCall:
-    connection: RawConnection
-    stream: RawStream
-    patience: float
-
-    def __post_init__(self) -> None:
-        self._body = self.connection.body(self.stream.head, "POST")
-
-    async def _more(self) -> bool:
-        piece = await anext(self._body, None)
-        if piece is not None:
-            self.stream.add(piece, asyncio.get_running_loop().time(), self.connection.arrivals)
-        return piece is not None
-
-    async def first(self) -> str:
-        try:
-            async with asyncio.timeout(self.patience):
-                while not self.stream.events:
-                    if not await self._more():
-                        raise Violation("the stream ended before its first event", self.stream.seen)
-        except TimeoutError:
-            raise Violation(f"no event within {self.patience:g} s", self.stream.head.raw) from None
-        event = self.stream.events[0]
-        if event.name != "task_id":
-            raise Violation("the first event is not task_id", event.raw)
-        return event.data
-
-    async def rest(self) -> RawStream:
-        try:
-            while await self._more():
-                pass
-        except OSError as error:
-            raise Violation(f"the connection broke: {error}", self.stream.body) from None
-        self.stream.ended = asyncio.get_running_loop().time(), self.connection.arrivals
-        return self.stream

@@ -6,7 +6,7 @@ from typing import Any
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, check, in_session
-from ors.conformance.http import RawStream
+from ors.conformance.http import Answer
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
@@ -24,16 +24,16 @@ TEXTS = (
 @in_session("call.stream")
 async def stream(episode: CheckedSession) -> None:
     given = await episode.some()
-    if given.head.status != 200:
-        raise Violation(f"answered {given.head.status} instead of 200", given.seen)
-    expect.content_type(given.head, "text/event-stream")
+    if given.status != 200:
+        raise Violation(f"answered {given.status} instead of 200", given.seen)
+    expect.content_type(given, "text/event-stream")
 
 
 @in_session("call.without-accept", "probe")
 async def without_accept(episode: CheckedSession) -> None:
     for headers in ({}, {"Accept": "application/json"}):
         given = await episode.call("echo", {"text": "x"}, headers=headers)
-        expect.content_type(given.head, "text/event-stream")
+        expect.content_type(given, "text/event-stream")
         given.output()
 
 
@@ -78,7 +78,7 @@ async def envelope(episode: CheckedSession) -> None:
         raise Violation("the result has neither of the two forms", given.seen)
 
 
-def _check_output(given: RawStream) -> Mapping[str, Any]:
+def _check_output(given: Answer) -> Mapping[str, Any]:
     output = given.output()
     expect.blocks(output.get("blocks"), given.seen)
     if not isinstance(output.get("finished"), bool):
@@ -155,11 +155,11 @@ INCOMPLETE = (
 )
 
 
-def _refused(given: RawStream, *statuses: int) -> None:
-    if given.head.status in statuses:
+def _refused(given: Answer, *statuses: int) -> None:
+    if given.status in statuses:
         return
-    if given.head.status != 200:
-        raise Violation(f"answered {given.head.status}", given.seen)
+    if given.status != 200:
+        raise Violation(f"answered {given.status}", given.seen)
     if any(event.name == "error" for event in given.events):
         return
     if given.value().get("ok") is not False:
@@ -176,7 +176,7 @@ async def unknown_tool_recoverable(episode: CheckedSession) -> None:
     _refusal(await episode.call("no_such_tool"), "not_found")
 
 
-def _refusal(given: RawStream, reason: str) -> str:
+def _refusal(given: Answer, reason: str) -> str:
     value = given.value()
     if value.get("ok") is not False or not isinstance(value.get("error"), str):
         raise Violation('no {"ok": false, "error": ...}', given.seen)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from ors.conformance import expect
 from ors.conformance.checks import Check, answers, check
-from ors.conformance.http import RawAnswer
+from ors.conformance.http import Answer
 from ors.conformance.requirements import NotTried, Violation
 from ors.conformance.subject import ServerUnderTest
 from ors.schemas import problems
@@ -33,7 +33,7 @@ async def usable(server: ServerUnderTest) -> None:
         expect.status(await server.ask("GET", f"/{name}/splits"), 200)
 
 
-async def _tools(server: ServerUnderTest) -> list[tuple[RawAnswer, list[dict[str, Any]]]]:
+async def _tools(server: ServerUnderTest) -> list[tuple[Answer, list[dict[str, Any]]]]:
     answers = [await server.ask("GET", f"/{name}/tools") for name in [server.first, *server.environments[1:]]]
     return [(answer, expect.tools(answer)) for answer in answers]
 

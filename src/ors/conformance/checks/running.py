@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ors.conformance import expect
 from ors.conformance.checks import check, in_session
-from ors.conformance.http import RawStream
+from ors.conformance.http import Answer
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
@@ -36,17 +36,17 @@ async def queued_after_finished(episode: CheckedSession) -> None:
 @in_session("call.in-order", "probe")
 async def in_order(episode: CheckedSession) -> None:
     """Sends three calls, each after the previous one has its task id."""
-    tasks: list[asyncio.Task[RawStream]] = []
+    tasks: list[asyncio.Task[Answer]] = []
     for name in "abc":
         tasks.append(await _begun(episode, name))
     last = (await asyncio.gather(*tasks))[-1]
     expect.text(last, "+a -a +b -b +c -c")
 
 
-async def _begun(episode: CheckedSession, name: str) -> asyncio.Task[RawStream]:
+async def _begun(episode: CheckedSession, name: str) -> asyncio.Task[Answer]:
     begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def call() -> RawStream:
+    async def call() -> Answer:
         try:
             async with episode.opened("step", {"name": name, "seconds": 0.2}) as live:
                 begun.set_result(await live.first())
@@ -115,7 +115,7 @@ async def long(server: ServerUnderTest) -> None:
     given.output()
 
 
-def _same(first: RawStream, again: RawStream) -> None:
+def _same(first: Answer, again: Answer) -> None:
     if first.value() != again.value():
         raise Violation("the result is different", again.seen)
 
