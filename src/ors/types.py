@@ -7,13 +7,7 @@ from pydantic import BaseModel, Field, RootModel, StrictInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypeAliasType
 
-from ors._rewards import (
-    REWARD_COMPONENTS,
-    RewardSpec,
-    is_component,
-    named_rewards,
-    reward_components,
-)
+from ors._rewards import REWARD_COMPONENTS, RewardSpec, is_component, named_rewards, reward_components
 
 __all__ = [
     "Block",

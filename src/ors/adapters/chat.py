@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature
 from keyword import iskeyword
 from reprlib import repr as short
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from ors.client import ToolCallError, ToolInvocation, convert_tools, parse_tool_call
 from ors.rollouts import AgentMessage, Message, SystemMessage, ToolMessage, UserMessage
 from ors.types import Block, Blocks, ImageBlock, TextBlock, ToolSpec, described, text_and_images
 
 Content = str | list[dict[str, Any]]
-T = TypeVar("T")
 
 
 def content_of(blocks: Blocks) -> Content:
@@ -66,30 +65,9 @@ def reply_message(text: str, calls: Sequence[ToolInvocation]) -> dict[str, Any]:
     return said
 
 
-def by_tools(make: Callable[[list[dict[str, Any]]], T]) -> Callable[[Sequence[ToolSpec]], T]:
-    """Caches what `make` makes of tools as functions.
-
-    Episodes with the same tools share it, so do not change it.
-    """
-    cache: dict[str, T] = {}
-
-    def cached(tools: Sequence[ToolSpec]) -> T:
-        # Text takes a quarter of the time of JSON: 13 against 46 µs for four tools.
-        said = str([(tool.name, tool.description, tool.input_schema) for tool in tools])
-        found = cache.get(said)
-        if found is None:
-            if len(cache) >= 128:  # tasks have tools of their own
-                cache.clear()
-            found = cache[said] = make(convert_tools(tools, "openai-chat"))
-        return found
-
-    return cached
-
-
-@by_tools
-def tool_schemas(schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def tool_schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
     """The tools, as functions."""
-    return schemas
+    return convert_tools(tools, "openai-chat")
 
 
 def call_of(name: str, arguments: Any, id: str) -> ToolInvocation:
@@ -119,10 +97,9 @@ _CALL = re.compile("<tool_call>(.*?)</tool_call>", re.DOTALL)
 _ENDS = re.compile(r"<\|(?:im_end|endoftext|eot_id)\|>\s*$")
 
 
-@by_tools
-def described_tools(schemas: list[dict[str, Any]]) -> str:
+def described_tools(tools: Sequence[ToolSpec]) -> str:
     """The text that tells a model of its tools, where the chat template does not."""
-    lines = "\n".join(json.dumps(tool) for tool in schemas)
+    lines = "\n".join(json.dumps(tool) for tool in tool_schemas(tools))
     return (
         f"# Tools\n\nYou may call these functions:\n<tools>\n{lines}\n</tools>\n\n"
         "For each call, write a JSON object with the name and the arguments of the function:\n"

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from openenv.core.env_server.mcp_types import Tool
 from openenv.core.harness import ResourceSession, ResourceSessionFactory, ToolResult, VerifyResult
 
-from ors.adapters.chat import by_tools, chat_message, last_reply, text_of
+from ors.adapters.chat import chat_message, last_reply, text_of, tool_schemas
 from ors.adapters.training import (
     NoReward,
     Training,
@@ -39,7 +39,11 @@ class ORSResourceSession(ResourceSession):
         return [chat_message(each, text_of) for each in self._first]
 
     def list_tools(self) -> list[Tool]:
-        return list(_tools(self._episode.tools))
+        functions = (tool["function"] for tool in tool_schemas(self._episode.tools))
+        return [
+            Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
+            for each in functions
+        ]
 
     def call_tool(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         """Calls a tool; `done` if that ended the episode."""
@@ -100,11 +104,3 @@ class ORSSessionFactory(ResourceSessionFactory):
         index = self._indices[(seed or 0) % len(self._indices)]
         session = partial(self._env.session, secrets=self._secrets, split=self._split, index=index)
         return ORSResourceSession(session, self._training, self._watch)
-
-
-@by_tools
-def _tools(schemas: list[dict[str, Any]]) -> list[Tool]:
-    return [
-        Tool(name=each["name"], description=each.get("description", ""), input_schema=each["parameters"])
-        for each in (tool["function"] for tool in schemas)
-    ]

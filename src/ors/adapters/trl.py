@@ -7,7 +7,7 @@ from functools import wraps
 from math import fsum
 from typing import Any, Unpack
 
-from ors.adapters.chat import Content, content_of, last_reply, tool_method
+from ors.adapters.chat import Content, content_of, last_reply, tool_method, tool_schemas
 from ors.adapters.training import (
     Training,
     TrainingArguments,
@@ -18,7 +18,7 @@ from ors.adapters.training import (
     logger,
     secrets_from,
 )
-from ors.client import Environment, ToolCallError, ToolInvocation, convert_tools
+from ors.client import Environment, ToolCallError, ToolInvocation
 from ors.rollouts import AgentMessage, EpisodeRecord, SteppedEpisodeSync, ToolMessage, UserMessage
 
 
@@ -94,8 +94,8 @@ class TRLEnvironments:
             raise ValueError(
                 "TRL ends a rollout at the first reply without a tool call: it cannot send a nudge"
             )
-        tools = convert_tools(env.list_tools(), "openai-chat")
-        methods = {tool["function"]["name"]: tool_method(**tool["function"]) for tool in tools}
+        functions = [tool["function"] for tool in tool_schemas(env.list_tools())]
+        methods = {each["name"]: tool_method(**each) for each in functions}
         self._class: type[Rollout] = type(f"{env.name}_environment", (Rollout,), methods)
         self._env = env
         self._secrets = secrets_from(secrets)

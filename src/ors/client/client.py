@@ -5,11 +5,7 @@ import re
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ors._protocol import (
-    API_KEY_VARIABLE,
-    HEALTH,
-    LIST_ENVIRONMENTS,
-)
+from ors._protocol import API_KEY_VARIABLE, HEALTH, LIST_ENVIRONMENTS
 from ors.client.requests.decode import items, object_of
 from ors.client.requests.keepalive import KeepAlive
 from ors.client.requests.server import RemoteServer

@@ -18,8 +18,7 @@ def status(answer: Answer, *wanted: int) -> Answer:
 
 
 def value(answer: Answer, wanted: Any) -> None:
-    if status(answer, 200).json() != wanted:
-        raise Violation(f"the answer is not {wanted!r}", answer.seen)
+    answer.fault_if(status(answer, 200).json() != wanted, f"the answer is not {wanted!r}")
 
 
 def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
@@ -27,8 +26,7 @@ def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
     if not isinstance(given, dict):
         raise Violation("the answer is not an object", answer.seen)
     for key in keys:
-        if key not in given:
-            raise Violation(f"the object has no {key!r}", answer.seen)
+        answer.fault_if(key not in given, f"the object has no {key!r}")
     return given
 
 
@@ -74,8 +72,7 @@ def tool_names(answer: Answer) -> set[str]:
 
 
 def text(stream: Answer, wanted: str) -> None:
-    if stream.text() != wanted:
-        raise Violation(f"the text is not {shown(wanted.encode())}", stream.seen)
+    stream.fault_if(stream.text() != wanted, f"the text is not {shown(wanted.encode())}")
 
 
 def kinds(given: list[dict[str, Any]], wanted: list[str], seen: bytes) -> None:
@@ -86,6 +83,11 @@ def kinds(given: list[dict[str, Any]], wanted: list[str], seen: bytes) -> None:
 def content_type(head: Answer, wanted: str) -> None:
     if (head.header("content-type") or "").split(";")[0].strip().lower() != wanted:
         raise Violation(f"the answer is not {wanted}", head.raw)
+
+
+def redirect(answer: Answer, wanted: str) -> None:
+    if not (answer.header("location") or "").endswith(wanted):
+        raise Violation(f"the redirect does not go to {wanted}", answer.raw)
 
 
 def blocks(given: Any, seen: bytes) -> list[dict[str, Any]]:

@@ -159,6 +159,10 @@ class Answer:
     def seen(self) -> bytes:
         return self.raw.split(b"\r\n", 1)[0] + b"\r\n...\r\n\r\n" + self.body
 
+    def fault_if(self, wrong: object, text: str) -> None:
+        if wrong:
+            raise Violation(text, self.seen)
+
     def arrival(self, end: int) -> tuple[float, int]:
         """When the body up to there had arrived, and after how many reads from the socket."""
         return next((at, reads) for length, at, reads in self._arrivals if length >= end)

@@ -1,14 +1,7 @@
 """Rollouts: any agent plays any environment, and every episode ends with an outcome."""
 
 from ors.providers.errors import ContextExceeded, ModelError
-from ors.providers.messages import (
-    AgentMessage,
-    Message,
-    SystemMessage,
-    ToolMessage,
-    Usage,
-    UserMessage,
-)
+from ors.providers.messages import AgentMessage, Message, SystemMessage, ToolMessage, Usage, UserMessage
 from ors.rollouts.driver import Rollouts, play_sync, rollouts, rollouts_sync
 from ors.rollouts.episodes.episode import (
     Agent,

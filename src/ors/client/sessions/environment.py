@@ -5,24 +5,8 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from ors._protocol import (
-    DESCRIPTION,
-    NUM_TASKS,
-    SPLITS,
-    TASK,
-    TASK_RANGE,
-    TASKS,
-    TOOLS,
-    Endpoint,
-)
-from ors.client.requests.decode import (
-    HasTools,
-    Task,
-    field,
-    items,
-    object_of,
-    reward_spec,
-)
+from ors._protocol import DESCRIPTION, NUM_TASKS, SPLITS, TASK, TASK_RANGE, TASKS, TOOLS, Endpoint
+from ors.client.requests.decode import HasTools, Task, field, items, object_of, reward_spec
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.session import AsyncSession
 from ors.client.transports.base import Bound

@@ -19,7 +19,7 @@ CONNECTS_AT_ONCE = 256
 RESOLVED_SECONDS = 10.0
 BUFFER_BYTES = 2**18
 Address = tuple[int, Any]
-P = TypeVar("P", bound=asyncio.BaseProtocol)
+T = TypeVar("T")
 
 
 class DirectTransport:
@@ -52,7 +52,9 @@ class DirectTransport:
         if self._loop is not loop:
             self._move_to(loop)
         request = self.head(method, path, headers, body) + (body or b"")
-        connection = self._take(loop.time()) or await self.connected(self._open_connection(loop))
+        connection = self._take(loop.time())
+        if connection is None:
+            connection = await self.connected(self._open_connection(loop))
         try:
             exchange = await connection.exchange(request)
         except BaseException:
@@ -92,7 +94,7 @@ class DirectTransport:
             connection.cut()
         return None
 
-    async def connected(self, opening: Coroutine[Any, Any, P]) -> P:
+    async def connected(self, opening: Coroutine[Any, Any, T]) -> T:
         """Waits for a connection that is opened. Raises NotSent: the server was not reached."""
         try:
             async with self._connects, asyncio.timeout(self._options.connect_seconds):
@@ -103,17 +105,21 @@ class DirectTransport:
             raise NotSent(f"{self._where} cannot be reached{self._through}: {why}") from error
 
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
-        return await self.with_protocol(loop, HTTPConnection(self, loop))
+        connection = HTTPConnection(self, loop)
+        await self.with_protocol(loop, connection)
+        return connection
 
-    async def with_protocol(self, loop: asyncio.AbstractEventLoop, protocol: P) -> P:
+    async def with_protocol(
+        self, loop: asyncio.AbstractEventLoop, protocol: asyncio.BaseProtocol
+    ) -> asyncio.Transport:
         tls = self._next_hop.scheme == "https"
-        await loop.create_connection(
+        made, _ = await loop.create_connection(
             lambda: protocol,
             sock=await self._connected_socket(loop),
             ssl=self._tls_context() if tls else None,
             server_hostname=self._next_hop.hostname if tls else None,
         )
-        return protocol
+        return made
 
     async def _connected_socket(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         addresses = await self._resolved(loop)

@@ -30,15 +30,17 @@ class ProxiedTransport(DirectTransport):
     async def _open_connection(self, loop: asyncio.AbstractEventLoop) -> HTTPConnection:
         if self._server.scheme == "http":
             return await super()._open_connection(loop)
-        tunnel = await self.with_protocol(loop, _Tunnel(loop))
+        reader = asyncio.StreamReader(MAX_HEAD_BYTES, loop)
+        plain = await self.with_protocol(loop, asyncio.StreamReaderProtocol(reader, loop=loop))
         try:
-            plain = await tunnel.opened(self._connect_request)
+            plain.write(self._connect_request.encode("latin-1"))
+            await _answered(reader)
             connection = HTTPConnection(self, loop)
             secured = await loop.start_tls(
                 plain, connection, self._tls_context(), server_hostname=self._server.hostname
             )
         except BaseException:
-            tunnel.cut()
+            plain.abort()
             raise
         if secured is None:
             raise ConnectionError("the proxy closed the tunnel during the TLS handshake")
@@ -46,37 +48,14 @@ class ProxiedTransport(DirectTransport):
         return connection
 
 
-class _Tunnel(asyncio.Protocol):
-    """Reads a proxy's answer to CONNECT, up to the first byte of the server."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._head = b""
-        self._answered: asyncio.Future[None] = loop.create_future()
-        self._transport: asyncio.Transport | None = None
-
-    async def opened(self, request: str) -> asyncio.Transport:
-        """Requests the tunnel; returns its transport. Raises OSError: the proxy refused."""
-        assert self._transport is not None
-        self._transport.write(request.encode("latin-1"))
-        await self._answered
-        status = self._head.partition(b"\r\n")[0].decode("latin-1")
-        if not status.startswith("HTTP/1.") or status[8:10] != " 2":
-            raise ConnectionRefusedError(f"the proxy answered {status[9:109] or 'nothing'}")
-        return self._transport
-
-    def cut(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # uvloop's are not, by name
-
-    def data_received(self, data: bytes) -> None:
-        self._head += data
-        ended = b"\r\n\r\n" in self._head or len(self._head) > MAX_HEAD_BYTES
-        if ended and not self._answered.done():
-            self._answered.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(ConnectionError(f"the proxy hung up: {exc or 'without an answer'}"))
+async def _answered(reader: asyncio.StreamReader) -> None:
+    """Reads the proxy's answer to CONNECT. Raises OSError: it refused."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        raise ConnectionError("the proxy hung up without an answer") from None
+    except asyncio.LimitOverrunError:
+        head = await reader.read(MAX_HEAD_BYTES)
+    status = head.partition(b"\r\n")[0].decode("latin-1")
+    if not status.startswith("HTTP/1.") or status[8:10] != " 2":
+        raise ConnectionRefusedError(f"the proxy answered {status[9:109] or 'nothing'}")

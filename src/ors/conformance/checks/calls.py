@@ -24,8 +24,7 @@ TEXTS = (
 @in_session("call.stream")
 async def stream(episode: CheckedSession) -> None:
     given = await episode.some()
-    if given.status != 200:
-        raise Violation(f"answered {given.status} instead of 200", given.seen)
+    given.fault_if(given.status != 200, f"answered {given.status} instead of 200")
     expect.content_type(given, "text/event-stream")
 
 
@@ -46,8 +45,7 @@ async def order(episode: CheckedSession) -> None:
         streams.append(await episode.call("fail", {"text": "x"}))
     for given in streams:
         names = [event.name for event in given.events]
-        if names[:1] != ["task_id"]:
-            raise Violation("the first event is not task_id", given.seen)
+        given.fault_if(names[:1] != ["task_id"], "the first event is not task_id")
         if names[-1:] not in (["end"], ["error"]) or set(names[1:-1]) - {"chunk"}:
             raise Violation(f"the events are {', '.join(names)}", given.seen)
 
@@ -56,8 +54,7 @@ async def order(episode: CheckedSession) -> None:
 async def task_id(episode: CheckedSession) -> None:
     first, second = await episode.some(), await episode.some()
     expect.uuid_format(first.task_id, first.seen)
-    if first.task_id == second.task_id:
-        raise Violation("two calls have the same task id", second.seen)
+    second.fault_if(first.task_id == second.task_id, "two calls have the same task id")
 
 
 @in_session("call.task-id-early", "probe")
@@ -74,8 +71,7 @@ async def envelope(episode: CheckedSession) -> None:
     value = given.value()
     good = value.get("ok") is True and isinstance(value.get("output"), dict)
     bad = value.get("ok") is False and isinstance(value.get("error"), str)
-    if not good and not bad:
-        raise Violation("the result has neither of the two forms", given.seen)
+    given.fault_if(not good and not bad, "the result has neither of the two forms")
 
 
 def _check_output(given: Answer) -> Mapping[str, Any]:
@@ -158,12 +154,10 @@ INCOMPLETE = (
 def _refused(given: Answer, *statuses: int) -> None:
     if given.status in statuses:
         return
-    if given.status != 200:
-        raise Violation(f"answered {given.status}", given.seen)
+    given.fault_if(given.status != 200, f"answered {given.status}")
     if any(event.name == "error" for event in given.events):
         return
-    if given.value().get("ok") is not False:
-        raise Violation("the call was not refused", given.seen)
+    given.fault_if(given.value().get("ok") is not False, "the call was not refused")
 
 
 @in_session("call.unknown-tool")
@@ -180,8 +174,7 @@ def _refusal(given: Answer, reason: str) -> str:
     value = given.value()
     if value.get("ok") is not False or not isinstance(value.get("error"), str):
         raise Violation('no {"ok": false, "error": ...}', given.seen)
-    if value.get("reason") != reason:
-        raise Violation(f"the reason is not {reason!r}", given.seen)
+    given.fault_if(value.get("reason") != reason, f"the reason is not {reason!r}")
     return str(value["error"])
 
 
@@ -202,8 +195,7 @@ async def bad_input_recoverable(episode: CheckedSession) -> None:
 async def raises(episode: CheckedSession) -> None:
     given = await episode.call("fail", {"text": "broken today"})
     given.error()
-    if given.pieces:
-        raise Violation("the error event is not alone", given.seen)
+    given.fault_if(given.pieces, "the error event is not alone")
 
 
 @in_session("call.raises-text", "probe")

@@ -47,8 +47,7 @@ async def shape(server: ServerUnderTest) -> None:
 async def schema_present(server: ServerUnderTest) -> None:
     for answer, tools in await _tools(server):
         for tool in tools:
-            if "input_schema" not in tool:
-                raise Violation(f"the tool {tool['name']!r} has no input_schema", answer.seen)
+            answer.fault_if("input_schema" not in tool, f"the tool {tool['name']!r} has no input_schema")
 
 
 @check("tools.schema-valid")
@@ -71,16 +70,14 @@ async def exact_keys(server: ServerUnderTest) -> None:
 @check("tools.distinct")
 async def distinct(server: ServerUnderTest) -> None:
     for answer, tools in await _tools(server):
-        if len(expect.tool_names(answer)) != len(tools):
-            raise Violation("two tools have the same name", answer.seen)
+        answer.fault_if(len(expect.tool_names(answer)) != len(tools), "two tools have the same name")
 
 
 @check("tools.shared-only", "probe")
 async def shared_only(server: ServerUnderTest) -> None:
     """The probe's hint is not shared."""
     answer = await server.ask("GET", "/probe/tools")
-    if "hint" in expect.tool_names(answer):
-        raise Violation("a task-specific tool is listed without a session", answer.seen)
+    answer.fault_if("hint" in expect.tool_names(answer), "a task-specific tool is listed without a session")
 
 
 @check("splits.shape")
@@ -174,8 +171,7 @@ async def count(server: ServerUnderTest) -> None:
     split = server.split
     answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
     found = expect.mapping(answer, "num_tasks")["num_tasks"]
-    if type(found) is not int or found < 0:
-        raise Violation("`num_tasks` is not a number of tasks", answer.seen)
+    answer.fault_if(type(found) is not int or found < 0, "`num_tasks` is not a number of tasks")
     if found != len(await server.tasks()):
         raise Violation("`num_tasks` is not the number of tasks that are listed", answer.seen)
 

@@ -195,7 +195,6 @@ async def gone(server: ServerUnderTest) -> None:
         await episode.get("prompt")
         await asyncio.sleep(_surely(server))
         answer = await episode.get("prompt")
-        if answer.status == 404:
-            raise Violation("an expired session gets 404 instead of 410", answer.seen)
+        answer.fault_if(answer.status == 404, "an expired session gets 404 instead of 410")
         expect.status(answer, 410)
         await expect_notes(server, run, ["setup", "ready", "teardown"])

@@ -43,8 +43,7 @@ async def stream(server: ServerUnderTest) -> None:
         raise Violation("the events are not task_id and end", answer.seen)
     given, end = events
     expect.uuid_format(given.data, answer.seen)
-    if json.loads(end.data) != {"sid": given.data}:
-        raise Violation('the end event is not {"sid": <the same>}', answer.seen)
+    answer.fault_if(json.loads(end.data) != {"sid": given.data}, 'the end event is not {"sid": <the same>}')
 
 
 @check("create.task-spec")
@@ -62,8 +61,7 @@ async def split_index(server: ServerUnderTest) -> None:
     async with server.created(body) as (sid, answer):
         expect.value(answer, {"sid": sid})
         prompt = expect.status(await server.ask("GET", f"/{server.environment}/prompt", sid=sid), 200)
-    if server.on_probe and b"-3" not in prompt.body:
-        raise Violation("this is not the task at that index", prompt.seen)
+    prompt.fault_if(server.on_probe and b"-3" not in prompt.body, "this is not the task at that index")
 
 
 @check("create.default-environment")
@@ -73,8 +71,7 @@ async def default_environment(server: ServerUnderTest) -> None:
         expect.status(answer, 200)
         tools = await server.ask("GET", f"/{server.first}/task_tools", sid=sid)
     shared = expect.tool_names(await server.ask("GET", f"/{server.first}/tools"))
-    if not shared <= expect.tool_names(tools):
-        raise Violation("the session has another environment", tools.seen)
+    tools.fault_if(not shared <= expect.tool_names(tools), "the session has another environment")
 
 
 def _refuses(id: str, status: int, **body: Any) -> Check:
@@ -171,8 +168,7 @@ async def setup_failed_reason(episode: CheckedSession) -> None:
 async def setup_failed_call(episode: CheckedSession) -> None:
     """Expects a stream, because a client may be waiting in it."""
     stream = await episode.call("add")
-    if stream.status != 200:
-        raise Violation(f"answered {stream.status} instead of a stream", stream.seen)
+    stream.fault_if(stream.status != 200, f"answered {stream.status} instead of a stream")
     stream.error()
 
 
@@ -188,8 +184,7 @@ async def expect_notes(server: ServerUnderTest, run: str, wanted: list[str]) -> 
     async with server.session() as reader:
         stream = await reader.call("notes", {"name": run})
         await reader.call("forget", {"name": run})
-    if stream.text().split() != wanted:
-        raise Violation(f"expected {wanted}, but {stream.text().split()} ran", stream.seen)
+    stream.fault_if(stream.text().split() != wanted, f"expected {wanted}, but {stream.text().split()} ran")
 
 
 @check("secrets.body", "probe")
@@ -228,8 +223,7 @@ async def secrets_hidden(server: ServerUnderTest) -> None:
     async with server.session(*given) as episode:
         stream = await episode.call("fail_with_secret", {"name": "key"})
         stream.error()
-        if SECRET.encode() in stream.body:
-            raise Violation("the secret is in the error", stream.seen)
+        stream.fault_if(SECRET.encode() in stream.body, "the secret is in the error")
 
 
 @in_session("task-tools.shape")
@@ -243,15 +237,13 @@ async def shared_too(server: ServerUnderTest) -> None:
     async with server.session() as episode:
         answer = await episode.get("task_tools")
         missing = shared - expect.tool_names(answer)
-        if missing:
-            raise Violation(f"{', '.join(sorted(missing))} not listed", answer.seen)
+        answer.fault_if(missing, f"{', '.join(sorted(missing))} not listed")
 
 
 @in_session("task-tools.specific", "probe")
 async def specific(episode: CheckedSession) -> None:
     answer = await episode.get("task_tools")
-    if "hint" not in expect.tool_names(answer):
-        raise Violation("a tool with shared=False is not listed", answer.seen)
+    answer.fault_if("hint" not in expect.tool_names(answer), "a tool with shared=False is not listed")
 
 
 def _indexed(index: int) -> dict[str, Any]:
@@ -270,8 +262,7 @@ async def listed(server: ServerUnderTest) -> None:
 async def override_stands(server: ServerUnderTest) -> None:
     async with server.session(_indexed(1)) as episode:
         answer = await episode.get("task_tools")
-        if expect.tool_names(answer) != {"always", "skip"}:
-            raise Violation("the tools are not always and skip", answer.seen)
+        answer.fault_if(expect.tool_names(answer) != {"always", "skip"}, "the tools are not always and skip")
         (await episode.call("skip")).output()
         refused = await episode.call("pick")
         if refused.has_result and refused.value().get("ok") is True:
@@ -302,5 +293,4 @@ async def prompt_image(episode: CheckedSession) -> None:
 async def any_environment(episode: CheckedSession) -> None:
     answer = await episode.server.ask("GET", f"/{episode.server.other}/prompt", sid=episode.sid)
     own = await episode.get("prompt")
-    if expect.array(answer) != expect.array(own):
-        raise Violation("this is not the prompt of the session", answer.seen)
+    answer.fault_if(expect.array(answer) != expect.array(own), "this is not the prompt of the session")

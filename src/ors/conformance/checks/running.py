@@ -29,8 +29,7 @@ async def queued_after_finished(episode: CheckedSession) -> None:
         await first.first()
         second = await episode.call("give", {"reward": 1.0}, takes=1)
         (await first.rest()).output()
-    if second.value().get("ok") is not False:
-        raise Violation("the second call ran after the end of the episode", second.seen)
+    second.fault_if(second.value().get("ok") is not False, "the second call ran after the end of the episode")
 
 
 @in_session("call.in-order", "probe")
@@ -87,8 +86,7 @@ async def once(episode: CheckedSession) -> None:
         await live.rest()
     third = await episode.call("slow", {"seconds": 0.3}, headers=headers)
     for given in (second, third):
-        if given.task_id != task_id:
-            raise Violation("a call with the same key has another task id", given.seen)
+        given.fault_if(given.task_id != task_id, "a call with the same key has another task id")
     expect.text(await episode.call("counted"), "1")
 
 
@@ -99,11 +97,9 @@ async def pings(server: ServerUnderTest) -> None:
         given = await episode.call("slow", {"seconds": 2.5 * period}, takes=2.5 * period)
     given.output()
     moments = [given.started, *(given.arrival(end)[0] for end in given.parsed.comments)]
-    if len(moments) < 3:
-        raise Violation(f"{len(moments) - 1} comment lines in {2.5 * period:g} s", given.seen)
+    given.fault_if(len(moments) < 3, f"{len(moments) - 1} comment lines in {2.5 * period:g} s")
     longest = max(later - earlier for earlier, later in pairwise(moments))
-    if longest > period * 1.3:
-        raise Violation(f"{longest:.1f} s without a comment line", given.seen)
+    given.fault_if(longest > period * 1.3, f"{longest:.1f} s without a comment line")
 
 
 @check("call.long", "probe", "slow")
@@ -116,8 +112,7 @@ async def long(server: ServerUnderTest) -> None:
 
 
 def _same(first: Answer, again: Answer) -> None:
-    if first.value() != again.value():
-        raise Violation("the result is different", again.seen)
+    again.fault_if(first.value() != again.value(), "the result is different")
 
 
 @in_session("rejoin.finished", "probe")
@@ -163,15 +158,13 @@ async def whatever_input(episode: CheckedSession) -> None:
 async def rejoin_error(episode: CheckedSession) -> None:
     first = await episode.call("fail", {"text": "broken today"})
     again = await episode.call("fail", {"text": "broken today"}, task_id=first.task_id)
-    if first.error() != again.error():
-        raise Violation("the error event is different", again.seen)
+    again.fault_if(first.error() != again.error(), "the error event is different")
 
 
 @in_session("rejoin.unknown")
 async def rejoin_unknown(episode: CheckedSession) -> None:
     given = await episode.call("echo", {"text": "x"}, task_id=uuid.uuid4().hex)
-    if given.error() != "unknown task_id":
-        raise Violation("the error is not 'unknown task_id'", given.seen)
+    given.fault_if(given.error() != "unknown task_id", "the error is not 'unknown task_id'")
 
 
 @in_session("rejoin.unknown-echo")
@@ -193,8 +186,7 @@ async def other_session(server: ServerUnderTest) -> None:
     async with server.session() as first, server.session() as second:
         given = await first.call("echo", {"text": "of the first session"})
         stolen = await second.call("echo", {"text": "x"}, task_id=given.task_id)
-        if stolen.error() != "unknown task_id":
-            raise Violation("the error is not 'unknown task_id'", stolen.seen)
+        stolen.fault_if(stolen.error() != "unknown task_id", "the error is not 'unknown task_id'")
 
 
 @in_session("rejoin.kept", "probe", "slow")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from ors.conformance import expect
@@ -25,15 +26,13 @@ async def events(episode: CheckedSession) -> None:
     given = await episode.some()
     if given.parsed.unfinished or not given.events:
         raise Violation("the last event does not end with a blank line", given.seen)
-    if any(event.name == "message" for event in given.events):
-        raise Violation("an event without a type", given.seen)
+    given.fault_if(any(event.name == "message" for event in given.events), "an event without a type")
 
 
 @in_session("format.lines")
 async def lines(episode: CheckedSession) -> None:
     given = await episode.some()
-    if b"\r" in given.body:
-        raise Violation("lines end with CR", given.seen)
+    given.fault_if(b"\r" in given.body, "lines end with CR")
     for line in given.body.split(b"\n"):
         if not _LINE.match(line):
             raise Violation("a line has another form", line)
@@ -99,8 +98,7 @@ async def large(episode: CheckedSession) -> None:
 def _check_sizes(given: Answer) -> None:
     given.output()
     longest = max(len(event.data.encode()) for event in given.pieces)
-    if longest > CHUNK:
-        raise Violation(f"a piece has {longest} bytes", given.seen)
+    given.fault_if(longest > CHUNK, f"a piece has {longest} bytes")
 
 
 @in_session("format.chunk-size", "probe")
@@ -151,29 +149,14 @@ async def surrogate(episode: CheckedSession) -> None:
         raise Violation("the text around a lone surrogate is lost", given.seen)
 
 
-def python_example(body: str) -> Any:
-    """Reads a complete body as the Python client in the specification does."""
+def _example(lines: list[str], trimmed: Callable[[str], str]) -> Any:
+    """Reads a complete body as the clients in the specification do."""
     buffer = kind = ""
-    for line in body.splitlines():
+    for line in lines:
         if line.startswith("event: "):
-            kind = line[7:]
+            kind = trimmed(line[7:])
         elif line.startswith("data: "):
-            data = line[6:]
-            if kind == "end":
-                return json.loads(buffer + data)
-            if kind == "chunk":
-                buffer += data
-    return None
-
-
-def javascript_example(body: str) -> Any:
-    """Reads a complete body as the JavaScript client in the specification does."""
-    buffer = kind = ""
-    for line in re.split(r"\r?\n", body):
-        if line.startswith("event: "):
-            kind = line[7:].strip()
-        elif line.startswith("data: "):
-            data = line[6:].strip()
+            data = trimmed(line[6:])
             if kind == "end":
                 return json.loads(buffer + data)
             if kind == "chunk":
@@ -185,10 +168,13 @@ def javascript_example(body: str) -> Any:
 async def example_clients(episode: CheckedSession) -> None:
     for characters in (10, 20_000):
         given = await episode.call("big", {"characters": characters})
-        for read in (python_example, javascript_example):
+        body = given.body.decode()
+        for client, lines, trimmed in (
+            ("Python", body.splitlines(), str),
+            ("JavaScript", re.split(r"\r?\n", body), str.strip),
+        ):
             try:
-                found = read(given.body.decode())
+                found = _example(lines, trimmed)
             except ValueError as error:
-                raise Violation(f"{read.__name__} fails: {error}", given.seen) from None
-            if found != given.value():
-                raise Violation(f"{read.__name__} reads another result", given.seen)
+                raise Violation(f"the example in {client} fails: {error}", given.seen) from None
+            given.fault_if(found != given.value(), f"the example in {client} reads another result")

@@ -54,7 +54,7 @@ def resolve(name: str, **options: Any) -> Agent:
 
 
 def _replay(run: str) -> Agent:
-    from ors.rollouts.records import read_run  # late: no other agent reads runs
+    from ors.rollouts.records.reader import read_run  # late: no other agent reads runs
 
     return ReplayAgent(read_run(run).episodes())
 

@@ -7,14 +7,7 @@ from ors.rollouts.records.health import Finding, Health, check
 from ors.rollouts.records.info import RunInfo
 from ors.rollouts.records.line import line_schema, record_json
 from ors.rollouts.records.reader import BrokenLine, Entry, Run, entry_of, find_runs, read_run
-from ors.rollouts.records.statistics import (
-    Estimate,
-    Row,
-    Summary,
-    clustered_mean,
-    summarize,
-    task_rows,
-)
+from ors.rollouts.records.statistics import Estimate, Row, Summary, clustered_mean, summarize, task_rows
 from ors.rollouts.records.writer import RunWriter
 
 __all__ = [
