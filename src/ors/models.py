@@ -241,18 +241,15 @@ class ProviderEndpoint:
                 raise _RetryableError(error) from None
             inside = status_inside(answer)
             if inside is None:
-                return self._without_key(answer)
+                # The whole at once: most answers have no key in them, and a search has a cost of its own.
+                told = dumps(answer).decode() if self._key else ""
+                return answer if self._hidden(told) == told else masked(answer, self._hidden)
             status = inside
         error = failure(status, body, self._where, self._hidden_parts)
         asked = retry_after(headers) if headers.get("Retry-After") else retry_delay(body)
         if not repeatable(status, body) or (asked or 0.0) > self._options.longest_pause_seconds:
             raise error
         raise _RetryableError(error, asked)
-
-    def _without_key(self, answer: Any) -> Any:
-        # The whole at once: most answers have no key in them, and a search has a cost of its own.
-        told = dumps(answer).decode() if self._key else ""
-        return answer if self._hidden(told) == told else masked(answer, self._hidden)
 
     def _hidden(self, text: str) -> str:
         return hidden(self._shown.sub(MASK, text), [self._key])

@@ -71,7 +71,10 @@ class AsyncORS(Bound):
     def _remote(self, base_url: str, transport: Transport | None = None) -> RemoteServer:
         remote = self._remotes.get(base_url)
         if remote is None:
-            transport = transport or _transport(base_url, self._options)
+            if transport is None:
+                transport = http_transport(base_url, self._options)
+                if self._options.multiplex and type(transport) is DirectTransport:
+                    transport = MultiplexedTransport(transport, self._options)
             key = self._given_key or _key_of(base_url)
             remote = RemoteServer(base_url, transport, self._options, self._keepalive, key)
             self._remotes[base_url] = remote
@@ -100,13 +103,6 @@ def _key_of(base_url: str) -> str | None:
     server = urlsplit(base_url).netloc.upper()
     own = [re.sub(r"\W", "_", f"{API_KEY_VARIABLE}_{name}") for name in (server, server.rpartition(":")[0])]
     return next((key for name in (*own, API_KEY_VARIABLE) if (key := os.getenv(name))), None)
-
-
-def _transport(base_url: str, options: Options) -> Transport:
-    http = http_transport(base_url, options)
-    return (
-        MultiplexedTransport(http, options) if options.multiplex and type(http) is DirectTransport else http
-    )
 
 
 def http_transport(base_url: str, options: Options | None = None) -> Transport:

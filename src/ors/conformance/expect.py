@@ -30,6 +30,11 @@ def mapping(answer: Answer, *keys: str) -> dict[str, Any]:
     return given
 
 
+def entry(answer: Answer, key: str, wanted: Any) -> None:
+    if mapping(answer, key)[key] != wanted:
+        raise Violation(f"`{key}` is not {shown(repr(wanted).encode())}", answer.seen)
+
+
 def array(answer: Answer) -> list[Any]:
     given = status(answer, 200).json()
     if not isinstance(given, list):

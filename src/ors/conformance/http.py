@@ -29,16 +29,8 @@ class RawEvent:
     """Number of bytes of the body up to its end."""
 
 
-@dataclass(frozen=True)
-class RawEvents:
-    events: list[RawEvent]
-    comments: list[int]
-    """The ends of comment lines."""
-    unfinished: bytes
-    """What follows the last event."""
-
-
-def read_events(body: bytes) -> RawEvents:
+def read_events(body: bytes) -> tuple[list[RawEvent], list[int], bytes]:
+    """The events of a body, the ends of its comment lines, and what follows the last event."""
     events, comments = list[RawEvent](), list[int]()
     begun, name, data = 0, "", list[str]()
     for line in _LINE.finditer(body, len(_BOM) if body.startswith(_BOM) else 0):
@@ -54,7 +46,7 @@ def read_events(body: bytes) -> RawEvents:
             if data:
                 events.append(RawEvent(name or "message", "\n".join(data), raw, line.end()))
             begun, name, data = line.end(), "", []
-    return RawEvents(events, comments, body[begun:].strip(b"\r\n"))
+    return events, comments, body[begun:].strip(b"\r\n")
 
 
 def _text(value: bytes) -> str:
@@ -180,12 +172,8 @@ class Answer:
             return None
 
     @property
-    def parsed(self) -> RawEvents:
-        return read_events(self.body)
-
-    @property
     def events(self) -> list[RawEvent]:
-        return self.parsed.events
+        return read_events(self.body)[0]
 
     @property
     def pieces(self) -> list[RawEvent]:

@@ -118,8 +118,12 @@ class ServerUnderTest:
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Answer:
         return await self.http.ask(method, path, body, **more)
 
+    async def of_split(self, name: str, **body: Any) -> Answer:
+        """Asks for something of the split to check, such as "tasks"."""
+        return await self.ask("POST", f"/{self.environment}/{name}", {"split": self.split, **body})
+
     async def tasks(self) -> list[Any]:
-        answer = await self.ask("POST", f"/{self.environment}/tasks", {"split": self.split})
+        answer = await self.of_split("tasks")
         if answer.status != 200:
             raise NotTried("the environment does not list its tasks")
         value = answer.json()

@@ -211,16 +211,10 @@ def as_json(report: ConformanceReport) -> str:
             level: {outcome: len(report.of(outcome, level)) for outcome in ("passed", "failed", "not tried")}
             for level in ("must", "should")
         },
-        "results": [_as_dict(result) for result in report.results],
+        "results": [_flat(**asdict(result)) for result in report.results],
     }
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-def _as_dict(result: CheckResult) -> dict[str, Any]:
-    return {
-        **asdict(result.requirement),
-        "outcome": result.outcome,
-        "reason": result.reason,
-        "seen": result.seen,
-        "seconds": round(result.seconds, 3),
-    }
+def _flat(requirement: dict[str, Any], seconds: float, **result: Any) -> dict[str, Any]:
+    return {**requirement, **result, "seconds": round(seconds, 3)}

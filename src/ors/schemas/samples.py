@@ -4,6 +4,7 @@ import math
 import random
 import string
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ors.schemas.structure import branches, flattened, types
@@ -28,17 +29,17 @@ _TRIES = 20
 _LETTERS = string.ascii_letters + string.digits
 
 
+@dataclass
 class Inputs:
     """Generates random values for a schema. They fit simple schemas; the same seed gives the same values.
 
     A string with a pattern is one of the schema's examples, or its default. Without them it may not match.
     """
 
-    def __init__(self, source: random.Random) -> None:
-        self._random = source
+    source: random.Random
 
     def make(self, schema: Mapping[str, Any] | None) -> Any:
-        return {} if schema is None else _Generator(schema, self._random).value(schema)
+        return {} if schema is None else _Generator(schema, self.source).value(schema)
 
 
 def emptiest(schema: Mapping[str, Any] | None) -> Any:
@@ -74,6 +75,7 @@ def _chooses(value: Any) -> bool:
     return value not in ("", None) or isinstance(value, bool)
 
 
+@dataclass
 class _Generator:
     """Generates one value; `root` is the document that `$ref` refers to.
 
@@ -81,20 +83,17 @@ class _Generator:
     `shown` prefers what the author shows, such as examples, to null and empty strings.
     """
 
-    def __init__(
-        self, root: Mapping[str, Any], source: random.Random | None = None, *, shown: bool = False
-    ) -> None:
-        self._root = root
-        self._random = source
-        self._shown = shown
+    root: Mapping[str, Any]
+    source: random.Random | None = None
+    shown: bool = False
 
     def value(self, schema: Any, depth: int = 0) -> Any:
         if not isinstance(schema, Mapping):
             return "anything"
-        rule = flattened(schema, self._root)
-        if self._shown and (shown := [*(rule.get("examples") or ()), *(rule.get("enum") or ())]):
+        rule = flattened(schema, self.root)
+        if self.shown and (shown := [*(rule.get("examples") or ()), *(rule.get("enum") or ())]):
             return shown[0]
-        if self._shown and "default" in rule:
+        if self.shown and "default" in rule:
             return rule["default"]
         if "const" in rule:
             return rule["const"]
@@ -105,13 +104,13 @@ class _Generator:
         return self._of_type(rule, depth)
 
     def _pick(self, options: Sequence[T]) -> T:
-        return options[0] if self._random is None else self._random.choice(options)
+        return options[0] if self.source is None else self.source.choice(options)
 
     def _branch(self, choices: list[dict[str, Any]], depth: int) -> dict[str, Any]:
         if depth >= MAX_DEPTH - 2:  # ends the recursion of a schema that contains itself
             return min(choices, key=lambda each: "$ref" in each or each.get("type") in ("object", "array"))
         nulls = [each for each in choices if each.get("type") == "null"]
-        prefers_null = self._random is None and not self._shown
+        prefers_null = self.source is None and not self.shown
         return self._pick(nulls if prefers_null and nulls else choices)
 
     def _of_type(self, rule: Mapping[str, Any], depth: int) -> Any:
@@ -157,7 +156,7 @@ class _Generator:
                 break
             value = maker.value(schemas[len(made)], depth + 1)
             if rule.get("uniqueItems") and value in made:
-                maker = _Generator(self._root, self._random or random.Random(attempt))
+                maker = _Generator(self.root, self.source or random.Random(attempt))
             else:
                 made.append(value)
         return made
@@ -167,27 +166,27 @@ class _Generator:
         step = rule.get("multipleOf", 1 if whole else None)
         if step:
             steps = range(math.ceil(low / step), math.floor(high / step) + 1)
-            simplest = self._random is None and 0 in steps
+            simplest = self.source is None and 0 in steps
             number: int | float = step * (0 if simplest else self._pick(steps))
             return number
         if high - low < _STEP:
             return sum(_bounds(rule, 0)) / 2
-        if self._random is None:
+        if self.source is None:
             return 0 if low <= 0 <= high else low
-        return max(low, min(high, round(self._random.uniform(low, high), 3)))
+        return max(low, min(high, round(self.source.uniform(low, high), 3)))
 
     def _string(self, rule: Mapping[str, Any]) -> str:
         shown = rule.get("examples") or ([rule["default"]] if isinstance(rule.get("default"), str) else [])
-        if shown and ("pattern" in rule or (self._random is not None and "examples" in rule)):
+        if shown and ("pattern" in rule or (self.source is not None and "examples" in rule)):
             return str(self._pick(shown))
         if rule.get("format") in _FORMATS:
             return _FORMATS[rule["format"]]
         least: int = rule.get("minLength", 0)
-        if self._random is None:
-            return "x" * max(least, int(self._shown))
+        if self.source is None:
+            return "x" * max(least, int(self.shown))
         most = min(rule.get("maxLength", 12), least + 12)
-        length = self._random.randint(max(least, min(1, most)), max(least, most))
-        return "".join(self._random.choices(_LETTERS, k=length))
+        length = self.source.randint(max(least, min(1, most)), max(least, most))
+        return "".join(self.source.choices(_LETTERS, k=length))
 
 
 def _bounds(rule: Mapping[str, Any], beside: float) -> tuple[float, float]:

@@ -65,14 +65,10 @@ _MIN_CHECK_SECONDS = 0.01
 class IdleSession(Protocol):
     """The part of a session that pinging needs."""
 
-    kept: bool
-    """Whether to ping it at all."""
-    due: float
-    """Loop time of its next ping."""
-    heard: float
-    """Loop time of the last answer of its server."""
-    misses: int
-    """Failed pings in a row."""
+    kept: bool  # whether to ping it at all
+    due: float  # loop time of its next ping
+    heard: float  # loop time of the last answer of its server
+    misses: int  # failed pings in a row
 
     async def ping(self) -> None:
         """Asks the server once whether the session exists."""

@@ -147,18 +147,15 @@ class Retry:
             delay = max(delay, error.retry_after * JITTER.uniform(1.0, 1.1))
         if self._left <= 0 or asyncio.get_running_loop().time() + delay > self.deadline:
             raise TransportError(str(error)) if isinstance(error, NotSent | Broken) else error
-        self._not_failed = error.with_traceback(None) if _asks_to_wait(error) else None
+        # Nothing failed while a setup runs, or the server is full.
+        waits = error.reason == STARTING or is_full(error)
+        self._not_failed = error.with_traceback(None) if waits else None
         self._left -= self._not_failed is None
         self._delay = min(2 * self._delay, self._options.backoff_limit_seconds)
         await self._sleep(delay)
 
     async def _sleep(self, delay: float) -> None:
         await asyncio.sleep(delay)
-
-
-def _asks_to_wait(error: TransportError) -> bool:
-    """Whether nothing failed: a setup still runs, or the server is full."""
-    return error.reason == STARTING or is_full(error)
 
 
 def is_full(error: TransportError) -> bool:

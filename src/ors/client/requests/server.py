@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -31,13 +31,6 @@ BASE_HEADERS = {
 }
 
 
-class Entered(Protocol):
-    """A session that was entered by `with`."""
-
-    def _abandon(self) -> None:
-        """Deletes it in the background."""
-
-
 class RemoteServer:
     """One server. Every request to it goes through here."""
 
@@ -57,7 +50,7 @@ class RemoteServer:
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Future[Any]] = set()
         self._last_loop: asyncio.AbstractEventLoop | None = None
-        self.entered: WeakSet[Entered] = WeakSet()
+        self.entered = WeakSet[Any]()
         """Sessions that end with the client at the latest, as Ctrl-C may come where nobody can catch it."""
 
     def headers(self, api_key: str | None = None, **more: str) -> dict[str, str]:

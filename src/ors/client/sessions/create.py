@@ -277,7 +277,10 @@ async def forked(session: "AsyncSession", count: int) -> "list[AsyncSession]":
         sids = await session._until_lost(fork(session._remote, headers, count))
     except (NotFound, Gone, MethodNotAllowed) as error:
         found = error if isinstance(error, MethodNotAllowed) else await session._diagnosed(error)
-        raise (found if isinstance(found, SessionLost) else cannot_fork()) from None
+        if not isinstance(found, SessionLost):
+            why = f"the server cannot fork sessions: it has no {FORK.path()}; open a new session instead"
+            found = NotFound(why)
+        raise found from None
     return [_session_of_fork(session, sid) for sid in sids]
 
 
@@ -307,11 +310,6 @@ async def fork(remote: RemoteServer, headers: Mapping[str, str], count: int) -> 
         # Shielded from a second cancellation; awaited, since the event loop may stop after us.
         await asyncio.shield(remote.in_background(_undo_fork(remote, headers, asked)))
         raise
-
-
-def cannot_fork() -> NotFound:
-    """The error for a server without forks."""
-    return NotFound(f"the server cannot fork sessions: it has no {FORK.path()}; open a new session instead")
 
 
 async def _ask_fork(remote: RemoteServer, headers: Mapping[str, str], count: int) -> list[str]:

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
+from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
@@ -33,7 +34,6 @@ class DirectTransport:
         self._through = ""
         self._fixed = [f"Host: {self._authority}", *authorization("Authorization", base_url)]
         self._options = options
-        self._tls: ssl.SSLContext | None = None
         self._cookies: OrderedDict[str, str] = OrderedDict()
         self._addresses: list[Address] = []
         self._resolved_until = 0.0
@@ -116,7 +116,7 @@ class DirectTransport:
         made, _ = await loop.create_connection(
             lambda: protocol,
             sock=await self._connected_socket(loop),
-            ssl=self._tls_context() if tls else None,
+            ssl=self._tls if tls else None,
             server_hostname=self._next_hop.hostname if tls else None,
         )
         return made
@@ -153,10 +153,9 @@ class DirectTransport:
             self._resolved_until = loop.time() + RESOLVED_SECONDS
         return sorted(self._addresses, key=lambda address: address != self._last_good)
 
-    def _tls_context(self) -> ssl.SSLContext:
-        if self._tls is None:
-            self._tls = ssl.create_default_context()
-        return self._tls
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
     def _move_to(self, loop: asyncio.AbstractEventLoop) -> None:
         # A script may call asyncio.run() more than once, and connections end with their loop.

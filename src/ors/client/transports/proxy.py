@@ -37,7 +37,7 @@ class ProxiedTransport(DirectTransport):
             await _answered(reader)
             connection = HTTPConnection(self, loop)
             secured = await loop.start_tls(
-                plain, connection, self._tls_context(), server_hostname=self._server.hostname
+                plain, connection, self._tls, server_hostname=self._server.hostname
             )
         except BaseException:
             plain.abort()

@@ -126,8 +126,7 @@ FAR = 10**12
 
 @check("tasks.shape")
 async def tasks_shape(server: ServerUnderTest) -> None:
-    split = server.split
-    answer = await server.ask("POST", f"/{server.environment}/tasks", {"split": split})
+    answer = await server.of_split("tasks")
     if answer.status == 400 and "index" in expect.detail(answer):
         raise NotTried("the environment does not list its tasks")
     given = expect.mapping(answer, "tasks", "env_name")
@@ -137,39 +136,34 @@ async def tasks_shape(server: ServerUnderTest) -> None:
         raise Violation("`env_name` is not the environment's name", answer.seen)
 
 
+def _bad_split(id: str, name: str, **body: int) -> Check:
+    return answers(id, 400, "POST", f"/{{0.environment}}/{name}", {"split": NO_SPLIT, **body})
+
+
 BAD_SPLIT = (
-    answers("tasks.bad-split", 400, "POST", "/{0.environment}/tasks", {"split": NO_SPLIT}),
-    answers("num-tasks.bad-split", 400, "POST", "/{0.environment}/num_tasks", {"split": NO_SPLIT}),
-    answers("task.bad-split", 400, "POST", "/{0.environment}/task", {"split": NO_SPLIT, "index": 0}),
-    answers(
-        "range.bad-split",
-        400,
-        "POST",
-        "/{0.environment}/task_range",
-        {"split": NO_SPLIT, "start": 0, "stop": 1},
-    ),
+    _bad_split("tasks.bad-split", "tasks"),
+    _bad_split("num-tasks.bad-split", "num_tasks"),
+    _bad_split("task.bad-split", "task", index=0),
+    _bad_split("range.bad-split", "task_range", start=0, stop=1),
 )
 
 
 @check("tasks.not-listed", "probe_indexed")
 async def not_listed(server: ServerUnderTest) -> None:
-    split = {"split": "train"}
+    split, last = {"split": "train"}, {"number": 999_999, "tool": "skip"}
     answer = expect.status(await server.ask("POST", "/probe_indexed/tasks", split), 400)
     if "index-based API" not in expect.detail(answer):
         raise Violation("the error does not name the index-based API", answer.seen)
     expect.value(await server.ask("POST", "/probe_indexed/num_tasks", split), {"num_tasks": 1_000_000})
     task = await server.ask("POST", "/probe_indexed/task", {**split, "index": 999_999})
-    if expect.mapping(task, "task")["task"] != {"number": 999_999, "tool": "skip"}:
-        raise Violation("this is not the last task", task.seen)
+    expect.entry(task, "task", last)
     some = await server.ask("POST", "/probe_indexed/task_range", {**split, "start": -1})
-    if expect.mapping(some, "tasks")["tasks"] != [{"number": 999_999, "tool": "skip"}]:
-        raise Violation("this is not the last task", some.seen)
+    expect.entry(some, "tasks", [last])
 
 
 @check("num-tasks.count")
 async def count(server: ServerUnderTest) -> None:
-    split = server.split
-    answer = await server.ask("POST", f"/{server.environment}/num_tasks", {"split": split})
+    answer = await server.of_split("num_tasks")
     found = expect.mapping(answer, "num_tasks")["num_tasks"]
     answer.fault_if(type(found) is not int or found < 0, "`num_tasks` is not a number of tasks")
     if found != len(await server.tasks()):
@@ -178,66 +172,50 @@ async def count(server: ServerUnderTest) -> None:
 
 @check("task.by-index")
 async def by_index(server: ServerUnderTest) -> None:
-    split = server.split
     tasks = await server.tasks()
     for index in (0, len(tasks) - 1):
-        answer = await server.ask("POST", f"/{server.environment}/task", {"split": split, "index": index})
-        if expect.mapping(answer, "task")["task"] != tasks[index]:
-            raise Violation(f"this is not the task listed at {index}", answer.seen)
+        expect.entry(await server.of_split("task", index=index), "task", tasks[index])
 
 
 @check("task.out-of-range")
 async def out_of_range(server: ServerUnderTest) -> None:
-    split = server.split
-    path = f"/{server.environment}/num_tasks"
-    total = expect.mapping(await server.ask("POST", path, {"split": split}), "num_tasks")["num_tasks"]
+    total = expect.mapping(await server.of_split("num_tasks"), "num_tasks")["num_tasks"]
     for index in (total, FAR):
-        body = {"split": split, "index": index}
-        expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
+        expect.status(await server.of_split("task", index=index), 400)
 
 
 @check("task.negative")
 async def negative(server: ServerUnderTest) -> None:
-    body = {"split": server.split, "index": -1}
-    expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
+    expect.status(await server.of_split("task", index=-1), 400)
 
 
 @check("task.env-name")
 async def env_name(server: ServerUnderTest) -> None:
-    split = server.split
-    for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 1})):
-        answer = await server.ask("POST", f"/{server.environment}/{name}", {"split": split, **body})
-        if expect.mapping(answer, "env_name")["env_name"] != server.environment.lower():
-            raise Violation("`env_name` is not the environment's name", answer.seen)
+    for answer in (
+        await server.of_split("task", index=0),
+        await server.of_split("task_range", start=0, stop=1),
+    ):
+        expect.entry(answer, "env_name", server.environment.lower())
 
 
 @check("task.second-names")
 async def second_names(server: ServerUnderTest) -> None:
     """Compares the answers under both names, if the server has the second ones."""
-    split = {"split": server.split}
-    for name, body in (("task", {**split, "index": 0}), ("task_range", {**split, "start": 0, "stop": 2})):
-        answer = await server.ask("POST", f"/{server.environment}/get_{name}", body)
+    for name, body in (("task", {"index": 0}), ("task_range", {"start": 0, "stop": 2})):
+        answer = await server.of_split(f"get_{name}", **body)
         if answer.status in (307, 308, 404, 405):
             raise NotTried(f"the server has no /get_{name}, which is optional")
-        if answer.json() != (await server.ask("POST", f"/{server.environment}/{name}", body)).json():
-            raise Violation(f"this is not what /{name} answers", answer.seen)
-
-
-async def _range(server: ServerUnderTest, wanted: slice, split: str, tasks: list[Any]) -> None:
-    body: dict[str, Any] = {"split": split}
-    body |= {} if wanted.start is None else {"start": wanted.start}
-    body |= {} if wanted.stop is None else {"stop": wanted.stop}
-    answer = await server.ask("POST", f"/{server.environment}/task_range", body)
-    if expect.mapping(answer, "tasks")["tasks"] != tasks[wanted]:
-        raise Violation(f"these are not the tasks [{wanted.start}:{wanted.stop}]", answer.seen)
+        first = await server.of_split(name, **body)
+        answer.fault_if(answer.json() != first.json(), f"this is not what /{name} answers")
 
 
 def _ranges(id: str, *wanted: slice) -> Check:
     async def run(server: ServerUnderTest) -> None:
-        split = server.split
         tasks = await server.tasks()
         for each in wanted:
-            await _range(server, each, split, tasks)
+            ends = {"start": each.start, "stop": each.stop}
+            given = {name: end for name, end in ends.items() if end is not None}
+            expect.entry(await server.of_split("task_range", **given), "tasks", tasks[each])
 
     return check(id)(run)
 

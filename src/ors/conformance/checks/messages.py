@@ -59,22 +59,19 @@ BAD_BODIES = (
 @check("http.wrong-type")
 async def wrong_type(server: ServerUnderTest) -> None:
     expect.status(await _num_tasks(server, {"split": 7}), 400)
-    body = {"split": server.split, "index": "first"}
-    expect.status(await server.ask("POST", f"/{server.environment}/task", body), 400)
+    expect.status(await server.of_split("task", index="first"), 400)
 
 
 @check("http.detail-names-field")
 async def detail_names_field(server: ServerUnderTest) -> None:
-    body = {"split": server.split, "index": VALUE}
-    answer = await server.ask("POST", f"/{server.environment}/task", body)
+    answer = await server.of_split("task", index=VALUE)
     answer.fault_if(VALUE.encode() in answer.body, "the error repeats the value")
     answer.fault_if("index" not in expect.detail(answer), "the error does not name the field")
 
 
 @check("http.unknown-keys")
 async def unknown_keys(server: ServerUnderTest) -> None:
-    body = {"split": server.split, "no_such_key": 1}
-    expect.status(await server.ask("POST", f"/{server.environment}/num_tasks", body), 200)
+    expect.status(await server.of_split("num_tasks", no_such_key=1), 200)
     async with server.created({**server.task(), "no_such_key": 1}) as (_, answer):
         expect.status(answer, 200)
 

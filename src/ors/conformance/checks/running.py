@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from ors.conformance import expect
 from ors.conformance.checks import check, in_session
-from ors.conformance.http import Answer
+from ors.conformance.http import Answer, read_events
 from ors.conformance.requirements import Violation
 from ors.conformance.subject import CheckedSession, ServerUnderTest
 
@@ -96,7 +96,8 @@ async def pings(server: ServerUnderTest) -> None:
     async with server.session() as episode:
         given = await episode.call("slow", {"seconds": 2.5 * period}, takes=2.5 * period)
     given.output()
-    moments = [given.started, *(given.arrival(end)[0] for end in given.parsed.comments)]
+    comments = read_events(given.body)[1]
+    moments = [given.started, *(given.arrival(end)[0] for end in comments)]
     given.fault_if(len(moments) < 3, f"{len(moments) - 1} comment lines in {2.5 * period:g} s")
     longest = max(later - earlier for earlier, later in pairwise(moments))
     given.fault_if(longest > period * 1.3, f"{longest:.1f} s without a comment line")

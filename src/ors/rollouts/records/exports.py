@@ -302,7 +302,11 @@ def _step(part: SystemMessage | UserMessage | Turn, record: EpisodeRecord, save:
 
 def _turn(part: Turn, record: EpisodeRecord, save: SaveImage) -> dict[str, Any]:
     calls = [
-        {"tool_call_id": id, "function_name": call.name, "arguments": _arguments(call)}
+        {
+            "tool_call_id": id,
+            "function_name": call.name,
+            "arguments": call.input if call.raw is None else {"not_a_json_object": call.raw},
+        }
         for id, call in part.calls.items()
     ]
     results = [
@@ -319,10 +323,6 @@ def _turn(part: Turn, record: EpisodeRecord, save: SaveImage) -> dict[str, Any]:
         "metrics": None if part.reply.usage == Usage() else _counts(part.reply.usage) or None,
     }
     return {key: value for key, value in found.items() if value is not None}
-
-
-def _arguments(call: ToolInvocation) -> dict[str, Any]:
-    return call.input if call.raw is None else {"not_a_json_object": call.raw}
 
 
 def _timestamp(record: EpisodeRecord, turn: Turn) -> str | None:

@@ -366,17 +366,14 @@ def line_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     definitions["AgentMessage"]["properties"].pop("native")
     for kind in _KINDS:
-        _by_reference(definitions[kind.__name__], _stored(kind)[0])
+        # A blob may stand in the place of its content.
+        block, content = definitions[kind.__name__], _stored(kind)[0]
+        block["properties"]["blob"] = _BLOB
+        block["required"] = [*(name for name in block["required"] if name != content), "type"]
+        block["oneOf"] = [{"required": [content]}, {"required": ["blob"]}]
+        block.pop("additionalProperties")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"An episode of a run, schema {SCHEMA}",
         **{key: value for key, value in schema.items() if key != "title"},
     }
-
-
-def _by_reference(block: dict[str, Any], content: str) -> None:
-    """Allows a blob in the place of a block's content."""
-    block["properties"]["blob"] = _BLOB
-    block["required"] = [*(name for name in block["required"] if name != content), "type"]
-    block["oneOf"] = [{"required": [content]}, {"required": ["blob"]}]
-    block.pop("additionalProperties")

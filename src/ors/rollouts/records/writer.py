@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ors._identity import Identity
@@ -140,9 +139,7 @@ class RunWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
