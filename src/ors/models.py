@@ -61,8 +61,11 @@ class Model:
                 raise ValueError(f"{provider} has no option {name!r}")
         url, key = address(provider, api, base_url, api_key)
         self._official = url.rstrip("/") == api.base_url
-        headers = {**api.fixed_headers, **(api.key_headers(key) if key else {})}
-        self._endpoint = ProviderEndpoint(url, headers, key, self.options)
+        self._where = _host(url)
+        self._transport: Transport = http_transport(url)
+        self._headers = {**BASE_HEADERS, **api.fixed_headers, **(api.key_headers(key) if key else {})}
+        self._key = key if len(key) >= SHORTEST_KEY else ""
+        self._shown = _shown_parts(key)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.provider}:{self.model}>"
@@ -85,7 +88,7 @@ class Model:
         began = monotonic()
         request = self._request(messages, tools, options or self.options)
         body = merged(self._api.write_body(request), self.options.extra)
-        answer = await self._endpoint.ask(self._api.path(self.model), body, before_attempt)
+        answer = await self._ask(dumps(body), before_attempt)
         try:
             reply = self._api.read_answer(answer)
         except ValueError as error:
@@ -93,7 +96,7 @@ class Model:
         return replace(reply, usage=self._priced(reply), seconds=monotonic() - began)
 
     async def close(self) -> None:
-        await self._endpoint.close()
+        await self._transport.close()
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], options: ModelOptions
@@ -113,6 +116,70 @@ class Model:
         if not usage.input_tokens or not (usage.output_tokens or not (reply.text or reply.calls)):
             return replace(usage, unknown=1)
         return usage if prices is None else replace(usage, cost=prices.cost(usage))
+
+    # ── Requests, and repeating those that may succeed later ──
+
+    async def _ask(self, data: bytes, before_attempt: Callable[[], None] | None) -> Any:
+        async def attempt() -> Any:
+            if before_attempt is not None:
+                before_attempt()
+            return await self._attempt(data)
+
+        options = self.options
+        longest, limit = options.longest_pause_seconds, options.retries
+        pauses = Options(backoff_seconds=options.backoff_seconds, backoff_limit_seconds=longest)
+        # Each attempt has a time limit of its own: this one only has to be longer than all of them.
+        seconds = (limit + 1) * (options.request_seconds + 2 * longest)
+        try:
+            return await Retry(pauses, limit=limit, seconds=seconds).run(attempt)
+        except _RetryableError as last:
+            raise last.error from None
+
+    async def _attempt(self, data: bytes) -> Any:
+        """One request, and its answer.
+
+        Raises:
+            _RetryableError: the same request may succeed later. ModelError: it will not.
+        """
+        seconds = self.options.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._transport.send("POST", self._api.path(self.model), self._headers, data)
+                body = await read_body(response, MAX_ANSWER_BYTES)
+        except TimeoutError:
+            raise _RetryableError(ModelError(f"{self._where} did not answer within {seconds:g} s")) from None
+        except TransportError as error:
+            raise _RetryableError(ModelError(f"no answer from {self._where}: {error}")) from None
+        except ResponseError:
+            raise ModelError(f"the answer from {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
+        return self._read(response.status, response.headers, body)
+
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
+        if 200 <= status < 300:
+            try:
+                answer = loads(body)
+            except ValueError:
+                error = ModelError(f"the answer from {self._where} is not JSON", status=status)
+                raise _RetryableError(error) from None
+            inside = status_inside(answer)
+            if inside is None:
+                # The whole at once: most answers have no key in them, and a search has a cost of its own.
+                told = dumps(answer).decode() if self._key else ""
+                return answer if self._hidden(told) == told else masked(answer, self._hidden)
+            status = inside
+        error = failure(status, body, self._where, self._hidden_parts)
+        asked = retry_after(headers) if headers.get("Retry-After") else retry_delay(body)
+        if not repeatable(status, body) or (asked or 0.0) > self.options.longest_pause_seconds:
+            raise error
+        raise _RetryableError(error, asked)
+
+    def _hidden(self, text: str) -> str:
+        return hidden(self._shown.sub(MASK, text), [self._key])
+
+    def _hidden_parts(self, text: str) -> str:
+        """An error's text without the key, or any part of it that tells something."""
+        parts = (self._key[n : n + SHORTEST_KEY] for n in range(len(self._key) - SHORTEST_KEY + 1))
+        return hidden(self._hidden(text), parts) if self._key else text
 
 
 def address(provider: str, api: ModelAPI, base_url: str | None, api_key: str | None) -> tuple[str, str]:
@@ -173,91 +240,6 @@ def _placeholder(block: Block) -> Block:
             return TextBlock(text=f"[an image of type {block.mimeType}, {size} bytes, which you cannot see]")
         case _:
             assert_never(block)
-
-
-# ── The address of a provider ──
-
-
-class ProviderEndpoint:
-    """Sends requests to a model provider, and repeats those that may succeed later."""
-
-    def __init__(self, base_url: str, headers: Mapping[str, str], key: str, options: ModelOptions) -> None:
-        self._where = _host(base_url)
-        self._transport: Transport = http_transport(base_url)
-        self._headers = BASE_HEADERS | dict(headers)
-        self._key = key if len(key) >= SHORTEST_KEY else ""
-        self._shown = _shown_parts(key)
-        self._options = options
-
-    async def ask(
-        self, path: str, body: Mapping[str, Any], before_attempt: Callable[[], None] | None = None
-    ) -> Any:
-        """The provider's answer, as parsed JSON."""
-        data = dumps(body)
-
-        async def attempt() -> Any:
-            if before_attempt is not None:
-                before_attempt()
-            return await self._attempt(path, data)
-
-        longest = self._options.longest_pause_seconds
-        pauses = Options(backoff_seconds=self._options.backoff_seconds, backoff_limit_seconds=longest)
-        limit = self._options.retries
-        # Each attempt has a time limit of its own: this one only has to be longer than all of them.
-        seconds = (limit + 1) * (self._options.request_seconds + 2 * longest)
-        try:
-            return await Retry(pauses, limit=limit, seconds=seconds).run(attempt)
-        except _RetryableError as last:
-            raise last.error from None
-
-    async def close(self) -> None:
-        await self._transport.close()
-
-    async def _attempt(self, path: str, data: bytes) -> Any:
-        """One request, and its answer.
-
-        Raises:
-            _RetryableError: the same request may succeed later. ModelError: it will not.
-        """
-        seconds = self._options.request_seconds
-        try:
-            async with asyncio.timeout(seconds):
-                response = await self._transport.send("POST", path, self._headers, data)
-                body = await read_body(response, MAX_ANSWER_BYTES)
-        except TimeoutError:
-            raise _RetryableError(ModelError(f"{self._where} did not answer within {seconds:g} s")) from None
-        except TransportError as error:
-            raise _RetryableError(ModelError(f"no answer from {self._where}: {error}")) from None
-        except ResponseError:
-            raise ModelError(f"the answer from {self._where} is over {MAX_ANSWER_BYTES} bytes") from None
-        return self._read(response.status, response.headers, body)
-
-    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> Any:
-        if 200 <= status < 300:
-            try:
-                answer = loads(body)
-            except ValueError:
-                error = ModelError(f"the answer from {self._where} is not JSON", status=status)
-                raise _RetryableError(error) from None
-            inside = status_inside(answer)
-            if inside is None:
-                # The whole at once: most answers have no key in them, and a search has a cost of its own.
-                told = dumps(answer).decode() if self._key else ""
-                return answer if self._hidden(told) == told else masked(answer, self._hidden)
-            status = inside
-        error = failure(status, body, self._where, self._hidden_parts)
-        asked = retry_after(headers) if headers.get("Retry-After") else retry_delay(body)
-        if not repeatable(status, body) or (asked or 0.0) > self._options.longest_pause_seconds:
-            raise error
-        raise _RetryableError(error, asked)
-
-    def _hidden(self, text: str) -> str:
-        return hidden(self._shown.sub(MASK, text), [self._key])
-
-    def _hidden_parts(self, text: str) -> str:
-        """An error's text without the key, or any part of it that tells something."""
-        parts = (self._key[n : n + SHORTEST_KEY] for n in range(len(self._key) - SHORTEST_KEY + 1))
-        return hidden(self._hidden(text), parts) if self._key else text
 
 
 class _RetryableError(Unavailable):

@@ -21,27 +21,19 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 
 class Text(BaseModel):
-    """A text."""
-
     text: str
 
 
 class Seconds(BaseModel):
-    """A time."""
-
     seconds: float
 
 
 class Size(BaseModel):
-    """A number of characters."""
-
     characters: int
     character: str = "x"
 
 
 class Gift(BaseModel):
-    """Output that a tool returns."""
-
     reward: float | None = None
     finished: bool = False
     metadata: dict[str, Any] | None = None
@@ -49,15 +41,11 @@ class Gift(BaseModel):
 
 
 class Step(BaseModel):
-    """A step and its duration."""
-
     name: str
     seconds: float
 
 
 class Name(BaseModel):
-    """A name."""
-
     name: str
 
 
@@ -81,10 +69,6 @@ class Probe(Environment):
         self.given_secrets = dict(secrets)
         self.count = 0
         self.steps: list[str] = []
-
-    @classmethod
-    def name(cls) -> str:
-        return "probe"
 
     @classmethod
     def list_splits(cls) -> Sequence[Split | str]:

@@ -109,7 +109,6 @@ class KeepAlive:
             self._ensure_running()
 
     def unwatch(self, stream: Interruptible) -> None:
-        """Stops watching a stream that has ended."""
         self._streams.discard(stream)
 
     async def close(self) -> None:

@@ -172,7 +172,6 @@ def times(messages: Sequence[Message]) -> LineTimes:
 
 
 def actions(messages: Sequence[Message]) -> Actions:
-    """What the agent of a conversation did."""
     made: list[tuple[str, Any]] = []
     pending: list[ToolInvocation] = []
     characters, text, answer = 0, "", None
