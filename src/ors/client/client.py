@@ -11,10 +11,9 @@ from ors.client.requests.keepalive import KeepAlive
 from ors.client.requests.server import RemoteServer
 from ors.client.sessions.environment import AsyncEnvironment
 from ors.client.transports.base import Bound, Transport, proxy_of
-from ors.client.transports.http import DirectTransport
+from ors.client.transports.http import DirectTransport, ProxiedTransport
 from ors.client.transports.multiplexed import MultiplexedTransport
 from ors.client.transports.options import Options
-from ors.client.transports.proxy import ProxiedTransport
 
 DEFAULT_BASE_URL = "http://localhost:8080"
 

@@ -37,7 +37,8 @@ class ServerUnderTest:
     """Environment chosen by the caller."""
     _found: tuple[str, str, dict[str, Any]] | None = None
     """An environment, one of its splits, and the first task of that."""
-    _probes: set[str] = field(default_factory=set)
+    probes: set[str] = field(default_factory=set)
+    """Which of our environments it has."""
 
     async def discover(self) -> None:
         """Finds environments and the probe. Wrong answers are left to the checks."""
@@ -51,7 +52,9 @@ class ServerUnderTest:
         for name in self.environments:
             if name.lower() in PROBES:
                 await self._recognise(name)
-        candidates = [self.wanted] if self.wanted else ["probe"] if self.has_probe else self.environments
+        candidates = (
+            [self.wanted] if self.wanted else ["probe"] if "probe" in self.probes else self.environments
+        )
         for name in candidates:
             with suppress(Violation):
                 self._found = self._found or await self._first_task(name)
@@ -60,7 +63,7 @@ class ServerUnderTest:
         with suppress(Violation, KeyError, TypeError):
             tools = (await self.ask("GET", f"/{name}/tools")).json()["tools"]
             if {tool["name"] for tool in tools} >= PROBES[name.lower()]:
-                self._probes.add(name.lower())
+                self.probes.add(name.lower())
 
     async def _first_task(self, name: str) -> tuple[str, str, dict[str, Any]]:
         splits = (await self.ask("GET", f"/{name}/splits")).json()
@@ -76,17 +79,9 @@ class ServerUnderTest:
         raise Violation("no tasks")
 
     @property
-    def has_probe(self) -> bool:
-        return "probe" in self._probes
-
-    @property
     def on_probe(self) -> bool:
         """Whether the environment to check is the probe, by its name and its tools."""
-        return self.has_probe and self.environment.lower() == "probe"
-
-    @property
-    def has_indexed(self) -> bool:
-        return "probe_indexed" in self._probes
+        return "probe" in self.probes and self.environment.lower() == "probe"
 
     @property
     def _task(self) -> tuple[str, str, dict[str, Any]]:

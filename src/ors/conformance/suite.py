@@ -108,7 +108,9 @@ async def _run(
     found += await asyncio.gather(*(one(check) for check in checks if "slow" in check.needs))
     order = {check.id: number for number, check in enumerate(checks)}
     found.sort(key=lambda result: order[result.requirement.id])
-    return ConformanceReport(server.http.url, tuple(server.environments), server.has_probe, tuple(found))
+    return ConformanceReport(
+        server.http.url, tuple(server.environments), "probe" in server.probes, tuple(found)
+    )
 
 
 async def _greet(server: ServerUnderTest) -> None:

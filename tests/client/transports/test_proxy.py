@@ -11,8 +11,7 @@ import pytest
 
 from ors.client import AsyncORS, Options, http_transport
 from ors.client.transports.base import NotSent
-from ors.client.transports.http import DirectTransport
-from ors.client.transports.proxy import ProxiedTransport
+from ors.client.transports.http import DirectTransport, ProxiedTransport
 from tests.support import TLS
 from tests.support.http_proxy import proxying
 from tests.support.scripted_server import Reply, answer, head, scripted

@@ -39,8 +39,8 @@ class Check:
         """Reason why the check is not possible on this server, or None."""
         met: dict[Need, bool] = {
             "slow": slow,
-            "probe": server.has_probe,
-            "probe_indexed": server.has_indexed,
+            "probe": "probe" in server.probes,
+            "probe_indexed": "probe_indexed" in server.probes,
             "several": len(server.environments) > 1,
             "single": len(server.environments) == 1,
         }

@@ -40,7 +40,7 @@ async def without_accept(episode: CheckedSession) -> None:
 async def order(episode: CheckedSession) -> None:
     """Looks at a small result; with the probe also at a large one and an error."""
     streams = [await episode.some()]
-    if episode.server.has_probe:
+    if "probe" in episode.server.probes:
         streams.append(await episode.call("big", {"characters": 10_000}))
         streams.append(await episode.call("fail", {"text": "x"}))
     for given in streams:

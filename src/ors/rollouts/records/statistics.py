@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import comb, exp, floor, fsum, hypot, inf, isfinite, lgamma, log, sqrt
+from math import comb, exp, floor, fsum, hypot, isfinite, lgamma, log, sqrt
 from typing import TypeVar
 
 from ors._rewards import MOST_COMPONENTS
@@ -342,8 +342,6 @@ def _latencies(entries: Sequence[Entry]) -> dict[str, Latency]:
 
 def two_sided(t: float, degrees: int) -> float:
     """The probability of a value as far from 0 as `t`, or farther."""
-    if t == inf or t == -inf:
-        return 0.0
     return incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
 
 
