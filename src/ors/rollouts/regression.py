@@ -96,8 +96,7 @@ async def _tools(
     if recorded == now or recorded == _by_name(await environment.list_tools()):
         return []
     changed = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
-    before = {name: recorded[name] for name in changed if name in recorded}
-    after = {name: now[name] for name in changed if name in now}
+    before, after = ({name: each[name] for name in changed if name in each} for each in (recorded, now))
     return [Difference("tools", before, after)]
 
 
@@ -160,8 +159,9 @@ async def _played(session: AsyncSession, step: ReplayStep) -> ToolMessage | str:
         return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
-    told = ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
-    return replace(told, metadata=output.metadata)
+    return ToolMessage(
+        None, "", output.blocks, reward=output.reward, finished=output.finished, metadata=output.metadata
+    )
 
 
 def _differences(number: int, step: ReplayStep, now: ToolMessage | str) -> Iterator[Difference]:
