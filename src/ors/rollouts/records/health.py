@@ -7,7 +7,7 @@ What chance can cause, such as a task that never succeeds, is a finding only if 
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from math import inf, sqrt
 from statistics import correlation
@@ -117,11 +117,11 @@ class Health:
 def _failures(entries: Sequence[Entry]) -> Found:
     failed = [(each, each.outcome) for each in entries if isinstance(each.outcome, Failed)]
     kinds = Counter((outcome.who, outcome.stage, outcome.error) for _, outcome in failed)
-    for kind in (each for each, _ in kinds.most_common()):
+    for kind, _ in kinds.most_common():
         group = [each for each, found in failed if (found.who, found.stage, found.error) == kind]
         text = f"{_share(group, entries)} failed: {', '.join(kind)}"
         advice = "grade" if kind[:2] == ("environment", "closing") else kind[0]
-        yield replace(_finding(advice, text, group), kind=f"failed {' '.join(kind)}")
+        yield _finding(f"failed {' '.join(kind)}", text, group, advice)
 
 
 def _counted(entries: Sequence[Entry]) -> Found:
@@ -364,5 +364,5 @@ def _some(part: Sequence[Any], whole: Sequence[Any], word: str) -> str:
     return f"{len(part):,} of {counted(len(whole), word)}"
 
 
-def _finding(kind: str, text: str, group: Iterable[Entry]) -> Finding:
-    return Finding(kind, text, _ADVICE[kind], tuple(each.id for each in group))
+def _finding(kind: str, text: str, group: Iterable[Entry], advice: str = "") -> Finding:
+    return Finding(kind, text, _ADVICE[advice or kind], tuple(each.id for each in group))
