@@ -167,7 +167,7 @@ class EpisodeCounters:
             if isfinite(value):
                 known[key] += abs(value)
 
-    def _new_component(self, environment: str, name: str, sign: str) -> Labels:
+    def _new_component(self, environment: str, name: str, sign: str) -> tuple[str, str, str]:
         known = self.components
         if len(known) >= 2 * MOST_COMPONENT_LABELS:
             name = "other"
