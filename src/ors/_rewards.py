@@ -37,7 +37,11 @@ def reward_components(metadata: Mapping[str, Any] | None) -> dict[str, float]:
         return found
     if not isinstance(found, Mapping) or len(found) > MOST_COMPONENTS:
         return {}
-    return {name: float(value) for name, value in found.items() if is_component(name) and is_finite(value)}
+    try:
+        usual: dict[str, float] = _USUAL.validate_python(found)
+    except ValidationError:
+        return {name: float(each) for name, each in found.items() if is_component(name) and is_finite(each)}
+    return usual
 
 
 def is_component(name: object) -> bool:
@@ -57,8 +61,7 @@ def named_rewards(rewards: Mapping[str, float]) -> tuple[NamedRewards, float]:
     try:
         named = NamedRewards(_USUAL.validate_python(rewards))
     except ValidationError:  # numbers of other kinds, if not a fault
-        fault = _fault(rewards)
-        if fault:
+        if fault := _fault(rewards):
             raise ValueError(f"rewards: {fault}") from None
         named = NamedRewards({name: float(value) for name, value in rewards.items()})
     try:
@@ -96,14 +99,10 @@ class RewardSpec:
             raise ValueError(f"reward_range: {bounds!r:.100} is not (least, highest), such as (0, 1)")
         components = components or {}
         if not isinstance(components, Mapping):
-            example = "such as {'correct': 'Whether the answer is right.'}"
-            raise ValueError(
-                f"reward_components: give names and sentences, {example}, not {components!r:.100}"
-            )
-        if len(components) > MOST_COMPONENTS:
-            raise ValueError(
-                f"reward_components: {len(components)} are too many; the limit is {MOST_COMPONENTS}"
-            )
+            wanted = "names and sentences, such as {'correct': 'Whether the answer is right.'}"
+            raise ValueError(f"reward_components: give {wanted}, not {components!r:.100}")
+        if (count := len(components)) > MOST_COMPONENTS:
+            raise ValueError(f"reward_components: {count} are too many; the limit is {MOST_COMPONENTS}")
         for name, sentence in components.items():
             if not is_component(name):
                 raise ValueError(f"reward_components: {name!r:.100} {_NOT_A_NAME}")
@@ -120,10 +119,8 @@ class RewardSpec:
             least, highest = self.range
             if not (least <= round(total, 9) <= highest or least <= last <= highest):
                 return f"the reward {total:g} is outside reward_range ({least:g}, {highest:g})"
-        unknown = (
-            next((name for name in names if name not in self.components), None) if self.components else None
-        )
-        return "" if unknown is None else f"the reward {unknown!r} is not in reward_components"
+        unknown = [name for name in names if name not in self.components] if self.components else []
+        return f"the reward {unknown[0]!r} is not in reward_components" if unknown else ""
 
 
 def _is_range(given: Any) -> bool:

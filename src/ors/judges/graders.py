@@ -3,6 +3,7 @@
 What an agent writes never makes them raise or hang; a wrong argument of the author raises ValueError.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from math import isclose, isfinite
@@ -12,7 +13,7 @@ from unicodedata import normalize
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-from ors._json import dumps, loads
+from ors._json import dumps
 from ors.judges.mathematics import real_values, same
 from ors.judges.rubric import unfenced
 from ors.schemas.structure import target, type_of, types
@@ -123,13 +124,26 @@ def json_schema(answer: str, schema: Mapping[str, Any] | type) -> bool:
     if not isinstance(schema, Mapping):
         return _valid(TypeAdapter[Any](schema).validate_json, text)
     try:
-        value = loads(text)
-    except ValueError:
+        value = _parsed(text)
+    except (ValueError, RecursionError):
         return False
+    root = _parsed(dumps(schema))
     try:
-        return _fits(value, schema, schema)
+        return _fits(value, root, root)
     except RecursionError:
         return False
+
+
+def _parsed(text: str | bytes) -> Any:
+    """A JSON value, in which equal numbers are the same: 1.0 is 1."""
+    return json.loads(text, parse_float=_number, parse_constant=_number)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not isfinite(number):
+        raise ValueError(f"{text} is no number of JSON")
+    return int(number) if number.is_integer() else number
 
 
 def _fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
@@ -144,39 +158,19 @@ def _fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
     return all(_RULES[key](value, rule, schema, fits) for key, rule in schema.items() if key in _RULES)
 
 
-def _of(kind: Any, keeps: _Rule) -> _Rule:
-    """A rule for values of one kind, which all others keep. True and false are no numbers."""
-
-    def checked(value: Any, rule: Any, schema: Any, fits: Any) -> bool:
-        return not isinstance(value, kind) or isinstance(value, bool) or keeps(value, rule, schema, fits)
-
-    return checked
+def _of(kinds: tuple[type, ...], keeps: _Rule) -> _Rule:
+    """A rule for values of some types, which all others keep."""
+    return lambda v, r, s, fits: type(v) not in kinds or keeps(v, r, s, fits)
 
 
-def _types(value: Any) -> set[str]:
-    """The types of a value: 1 and 1.0 are both an integer and a number."""
-    if type(value) is float:
-        return {"number", "integer"} if value.is_integer() else {"number"}
-    return {type_of(value), "number"} if type(value) is int else {type_of(value)}
-
-
-def _plain(value: Any) -> Any:
-    """The value, so that its text is that of all equal ones: 1 is equal to 1.0, and not to true."""
-    if isinstance(value, dict):
-        return {name: _plain(value[name]) for name in sorted(value)}
-    if isinstance(value, list | tuple):
-        return [*map(_plain, value)]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _text(value: Any) -> bytes:
-    return dumps(_plain(value))
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 _NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$defs", "definitions", "$comment"}
 # Each takes the value, the rule, the schema around it, and a function that checks a value by a schema.
 _RULES: dict[str, _Rule] = {
-    "type": lambda v, r, s, fits: not _types(v).isdisjoint(types(s)),
+    "type": lambda v, r, s, fits: type_of(v) in types(s) or (type(v) is int and "number" in types(s)),
     "enum": lambda v, r, s, fits: _text(v) in map(_text, r),
     "const": lambda v, r, s, fits: _text(v) == _text(r),
     "$ref": lambda v, r, s, fits: fits(v, r),
@@ -184,16 +178,17 @@ _RULES: dict[str, _Rule] = {
     "anyOf": lambda v, r, s, fits: any(fits(v, each) for each in r),
     "allOf": lambda v, r, s, fits: all(fits(v, each) for each in r),
     "oneOf": lambda v, r, s, fits: sum(fits(v, each) for each in r) == 1,
-    "properties": _of(dict, lambda v, r, s, fits: all(fits(v[name], r[name]) for name in r if name in v)),
+    "properties": _of((dict,), lambda v, r, s, fits: all(fits(v[name], r[name]) for name in r if name in v)),
     "additionalProperties": _of(
-        dict, lambda v, r, s, fits: all(fits(v[name], r) for name in v if name not in s.get("properties", ()))
+        (dict,),
+        lambda v, r, s, fits: all(fits(v[name], r) for name in v if name not in s.get("properties", ())),
     ),
-    "required": _of(dict, lambda v, r, s, fits: v.keys() >= set(r)),
-    "items": _of(list, lambda v, r, s, fits: all(fits(each, r) for each in v)),
-    "uniqueItems": _of(list, lambda v, r, s, fits: not r or len(set(map(_text, v))) == len(v)),
-    "pattern": _of(str, lambda v, r, s, fits: regex(v, r)),
-    **{f"min{what}": _of(kind, lambda v, r, s, fits: len(v) >= r) for what, kind in _SIZES.items()},
-    **{f"max{what}": _of(kind, lambda v, r, s, fits: len(v) <= r) for what, kind in _SIZES.items()},
+    "required": _of((dict,), lambda v, r, s, fits: v.keys() >= set(r)),
+    "items": _of((list,), lambda v, r, s, fits: all(fits(each, r) for each in v)),
+    "uniqueItems": _of((list,), lambda v, r, s, fits: not r or len(set(map(_text, v))) == len(v)),
+    "pattern": _of((str,), lambda v, r, s, fits: regex(v, r)),
+    **{f"min{what}": _of((kind,), lambda v, r, s, fits: len(v) >= r) for what, kind in _SIZES.items()},
+    **{f"max{what}": _of((kind,), lambda v, r, s, fits: len(v) <= r) for what, kind in _SIZES.items()},
     "minimum": _of((int, float), lambda v, r, s, fits: v >= r),
     "maximum": _of((int, float), lambda v, r, s, fits: v <= r),
     "exclusiveMinimum": _of((int, float), lambda v, r, s, fits: v > r),

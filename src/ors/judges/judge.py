@@ -125,22 +125,18 @@ class Judge:
         turn = desk.turns.setdefault((key, *secrets.values()), _Turn())
         earlier = turn.failure
         async with turn:
-            cached = key in self._kept
-            if turn.failure is not earlier and not cached:
+            kept = self._kept.pop(key, None)
+            if turn.failure is not earlier and kept is None:
                 raise JudgeFailed(turn.failure or "")
             try:
-                votes = self._kept[key] if cached else await self._votes(desk, asked, secrets)
+                votes = kept or await self._votes(desk, asked, secrets)
             except JudgeFailed as error:
                 turn.failure = str(error)
                 raise
-            self._keep(key, votes)
-        return self._verdict(asked, votes, secrets, cached=cached)
-
-    def _keep(self, key: bytes, votes: list[_Vote]) -> None:
-        self._kept[key] = votes
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._most_kept:
-            self._kept.popitem(last=False)
+            self._kept[key] = votes  # as the latest
+            if len(self._kept) > self._most_kept:
+                self._kept.popitem(last=False)
+        return self._verdict(asked, votes, secrets, cached=kept is not None)
 
     async def _votes(self, desk: "_Desk", asked: tuple[str, str], secrets: Mapping[str, str]) -> list[_Vote]:
         names = [name for name in self.models for _ in range(self._samples)]

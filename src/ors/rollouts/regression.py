@@ -22,6 +22,7 @@ DIFFERS = "ResultsDiffer"
 """The error of an episode whose calls have other results now: the agent might have gone on in another way."""
 
 _UNKNOWN = Failed("infrastructure", "opening", "TaskUnknown", "The run does not have its task")
+_SLOW = Failed("environment", "call", "TimeoutError", "It took much longer than in the recording")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,7 @@ async def _tools(
     if recorded == now or recorded == _by_name(await environment.list_tools()):
         return []
     changed = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
-    before = {name: recorded[name] for name in changed if name in recorded}
-    after = {name: now[name] for name in changed if name in now}
+    before, after = ({name: each[name] for name in changed if name in each} for each in (recorded, now))
     return [Difference("tools", before, after)]
 
 
@@ -159,8 +159,9 @@ async def _played(session: AsyncSession, step: ReplayStep) -> ToolMessage | str:
         return ToolMessage(None, "", text_blocks(str(refusal)), False, refusal.reason)
     except ToolFailed as error:
         return str(error)
-    told = ToolMessage(None, "", output.blocks, reward=output.reward, finished=output.finished)
-    return replace(told, metadata=output.metadata)
+    return ToolMessage(
+        None, "", output.blocks, reward=output.reward, finished=output.finished, metadata=output.metadata
+    )
 
 
 def _differences(number: int, step: ReplayStep, now: ToolMessage | str) -> Iterator[Difference]:
@@ -246,12 +247,12 @@ async def graded(record: EpisodeRecord, grader: Callable[[TaskRef], Awaitable[Gr
         return _failed(
             record, Failed("environment", "closing", type(error).__name__, f"grade(): {error}"[:2000])
         )
-    messages = [_unrewarded(each) for each in record.messages]
-    for place, last in reversed(list(enumerate(messages))):
-        if isinstance(last, ToolMessage):
-            metadata = {**(last.metadata or {}), **(output.metadata or {})}
-            messages[place] = replace(last, reward=output.reward, metadata=metadata or None)
-            break
+    places = [place for place, each in enumerate(record.messages) if isinstance(each, ToolMessage)]
+    nothing = ToolOutput(blocks=[])
+    messages = [
+        _rewarded(each, output if [place] == places[-1:] else nothing)
+        for place, each in enumerate(record.messages)
+    ]
     return _scored(record, messages, output.reward, output.rewards)
 
 
@@ -260,24 +261,26 @@ def _output(given: Any) -> ToolOutput:
     if isinstance(given, Mapping):
         return ToolOutput(blocks=[], rewards=given)
     reward = given.reward if isinstance(given, ToolOutput) else given
-    if reward is None or (isinstance(reward, int | float) and isfinite(reward)):
-        output = ToolOutput(blocks=[], reward=None if reward is None else float(reward))
-        return given if isinstance(given, ToolOutput) else output
-    raise TypeError(f"returned {given!r:.100}, not a finite number, named rewards or a ToolOutput")
+    if reward is not None and not (isinstance(reward, int | float) and isfinite(reward)):
+        raise TypeError(f"returned {given!r:.100}, not a finite number, named rewards or a ToolOutput")
+    return given if isinstance(given, ToolOutput) else ToolOutput(blocks=[], reward=given)
 
 
-def _unrewarded(message: Message) -> Message:
+def _rewarded(message: Message, output: ToolOutput) -> Message:
+    """The message with the reward and metadata of `output`, in place of the reward that it had."""
     if not isinstance(message, ToolMessage):
         return message
-    kept = {name: value for name, value in (message.metadata or {}).items() if name != REWARD_COMPONENTS}
-    return replace(message, reward=None, metadata=kept or None)
+    metadata = {name: value for name, value in (message.metadata or {}).items() if name != REWARD_COMPONENTS}
+    metadata |= output.metadata or {}
+    return replace(message, reward=output.reward, metadata=metadata or None)
 
 
 async def played_again(
     environment: AsyncEnvironment,
     record: EpisodeRecord,
     rules: Rules,
-    secrets: Mapping[str, str] | None = None,
+    secrets: Mapping[str, str],
+    seconds: float,
 ) -> EpisodeRecord:
     """The episode with the rewards that its calls earn now. A failed one stays as it is.
 
@@ -288,7 +291,10 @@ async def played_again(
     if not is_replayable(record):
         return _failed(record, _UNKNOWN)
     try:
-        differences, results = await replay(environment, record, secrets)
+        async with asyncio.timeout(seconds):
+            differences, results = await replay(environment, record, secrets)
+    except TimeoutError:
+        return _failed(record, _SLOW)
     except ORSError as error:
         return _failed(record, session_failed(error, "call"))
     for each in differences:
@@ -296,12 +302,9 @@ async def played_again(
             change = f"was {each.recorded!r:.200}, is now {each.now!r:.200}"
             text = f"call {each.step}, {each.tool}: {each.what} {change}"
             return _failed(record, Failed("environment", "call", DIFFERS, text))
-    return _with_results(record, iter(results), rules)
-
-
-def _with_results(record: EpisodeRecord, results: Iterable[ToolMessage], rules: Rules) -> EpisodeRecord:
-    ran = {id(each.recorded): result for each, result in zip(steps(record.messages), results, strict=True)}
-    messages = [ran.get(id(each), each) for each in record.messages]
+    ran = zip((step.recorded for step in steps(record.messages)), results, strict=True)
+    now = {id(recorded): result for recorded, result in ran}
+    messages = [now.get(id(each), each) for each in record.messages]
     rewards = [each.reward for each in messages if isinstance(each, ToolMessage)]
     outcome = _outcome(record, rewards)
     return _scored(record, messages, rules.score(outcome, rewards), rules.components(outcome, messages))

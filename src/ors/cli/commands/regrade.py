@@ -2,13 +2,12 @@
 
 import asyncio
 import inspect
-import os
-import shutil
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import click
@@ -23,7 +22,6 @@ from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import known_name
 from ors.cli.targets.resolve import as_url, environments, roots
-from ors.client import AsyncEnvironment
 from ors.rollouts import EpisodeRecord, Failed, Rules, TaskKey, TaskRef, task_key
 from ors.rollouts.episodes.episode import mask_secrets
 from ors.rollouts.episodes.rules import ReductionName
@@ -59,54 +57,44 @@ def regrade(run: Path, where: str | None, out: Path, as_json: bool, **how: Any) 
         raise WrongUsage(f"{shown_path(out)} is not empty: choose another folder")
     source = Source.opened(run, where, how)
     try:
-        regraded, told = _regraded(_Graders(source), out)
+        told = _regraded(_Graders(source), out)
     except RunError as error:
         raise WrongUsage(str(error)) from None
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     warn_of_skipped([*map(str, source.run.broken), *source.unreadable], "episode")
     if as_json:
-        print_json({"run": str(out), **regraded, **told})
+        print_json({"run": str(out), **told})
     else:
-        _print_regraded(regraded, told, out)
+        _print_regraded(told, out)
     if not told["graded"]:
         raise CommandError("No episode could be graded")
 
 
-def _regraded(graders: "_Graders", out: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Writes the new run; returns what it says about itself, and what has changed."""
+def _regraded(graders: "_Graders", out: Path) -> dict[str, Any]:
+    """Writes the new run; returns what it says about itself, and what was not graded."""
     source = graders.source
-    with _staged(out) as folder, ExitStack() as stack:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # It becomes `out` at the end: what is interrupted leaves no run.
+    with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as staging, ExitStack() as stack:
         url = stack.enter_context(source.served()) if None in graders.classes.values() else ""
-        info = graders.info()
+        folder, info = Path(staging, out.name), graders.info()
         with RunWriter.create(folder, info) as writer:
 
             async def work(record: EpisodeRecord, found: Found) -> None:
                 writer.append(await graders.regrade(record, found))
 
-            asyncio.run(stopped_by_signals(_graded_in_threads(source.each(url, source.records(), work))))
-            told = _changes(source.run, read_run(folder))
-            kept = {name: value for name, value in told.items() if not isinstance(value, list)}
-            regraded = {**info.config["regraded"], **kept}
-            writer.describe(replace(info, config={**info.config, "regraded": regraded}))
-    return regraded, told
+            async def all_work() -> None:
+                # A `grade` that hangs keeps neither other episodes waiting nor the process alive.
+                asyncio.get_running_loop().set_default_executor(Executor(Threads()))
+                await source.each(url, source.records(), work)
 
-
-async def _graded_in_threads(work: Coroutine[Any, Any, None]) -> None:
-    """Awaits `work`. A `grade` that hangs keeps neither other episodes waiting nor the process alive."""
-    asyncio.get_running_loop().set_default_executor(Executor(Threads()))
-    await work
-
-
-@contextmanager
-def _staged(out: Path) -> Iterator[Path]:
-    """A hidden folder beside `out` that becomes it at the end: what is interrupted leaves no run."""
-    folder = out.parent / f".{out.name}-{os.urandom(4).hex()}"
-    try:
-        yield folder
+            asyncio.run(stopped_by_signals(all_work()))
+            told = {**info.config["regraded"], **_changes(source.run, read_run(folder))}
+            kept = {name: value for name, value in told.items() if name != "not_graded"}
+            writer.describe(replace(info, config={**info.config, "regraded": kept}))
         folder.replace(out)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return told
 
 
 class _Graders:
@@ -120,7 +108,10 @@ class _Graders:
         self._code: dict[str, Identity] = {}
         """The code that gives the rewards, as far as it is known."""
         self._tasks: dict[TaskKey, Any] = {}
-        self._rewards = dict(source.run.info.rewards)
+        info = source.run.info
+        self._rewards = dict(info.rewards)
+        chosen: Any = info.config.get("reward")
+        self._rules = Rules(reward=chosen if chosen in get_args(ReductionName) else "sum")
         if as_url(source.targets[0]) is None:
             known = {cls.name().lower(): cls for cls in environments(source.targets, *source.variant)}
             for name in names:
@@ -131,29 +122,20 @@ class _Graders:
     async def regrade(self, record: EpisodeRecord, found: Found) -> EpisodeRecord:
         name, secrets = record.task.environment, self.source.secrets
         if self.classes[name] is None:
-            new = await self._played_again(found(name), record)
+            new = await played_again(found(name), record, self._rules, secrets, patience(record))
         else:
             new = await graded(record, self._grader)
         new = replace(new, version=None, hash=None)  # the writer knows the code of the new rewards
         return new.masked(mask_secrets(secrets)) if secrets else new
 
-    async def _played_again(self, env: AsyncEnvironment, record: EpisodeRecord) -> EpisodeRecord:
-        chosen: Any = self.source.run.info.config.get("reward")
-        rules = Rules(reward=chosen if chosen in get_args(ReductionName) else "sum")
-        try:
-            async with asyncio.timeout(patience(record)):
-                return await played_again(env, record, rules, self.source.secrets)
-        except TimeoutError:
-            outcome = Failed(
-                "environment", "call", "TimeoutError", "It took much longer than in the recording"
-            )
-            return replace(record, outcome=outcome, reward=None, components={})
-
     async def _grader(self, task: TaskRef) -> Grader:
         cls, key = self.classes[task.environment], task_key(task)
         assert cls is not None
         if key not in self._tasks:
-            self._tasks[key] = task.spec if task.is_whole else await _task(cls, task)
+            spec: Any = task.spec
+            if not task.is_whole:
+                spec = await asyncio.to_thread(cls.get_task, str(task.split), int(task.index or 0))
+            self._tasks[key] = await spec if inspect.isawaitable(spec) else spec
         return cls(deepcopy(self._tasks[key]), dict(self.source.secrets)).grade  # type: ignore[no-any-return]
 
     def info(self) -> RunInfo:
@@ -162,50 +144,37 @@ class _Graders:
         here = None if as_url(targets[0]) else roots(targets)[0]
         info = replace(RunInfo.gathered({}, target=here), kind=old.kind, rewards=self._rewards)
         code = {name: asdict(each) for name, each in self._code.items()}
-        grader = {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)}
-        how = {name: "replay" if cls is None else "grade" for name, cls in self.classes.items()}
         regraded = {
             "source": str(self.source.run.folder),
             "created": old.created,
-            "grader": grader,
-            "how": how,
+            "grader": {"target": list(targets), "environments": code, "git": info.git and asdict(info.git)},
+            "how": {name: "replay" if cls is None else "grade" for name, cls in self.classes.items()},
         }
-        kept = {name: value for name, value in old.config.items() if name != "model"}
-        config = {**kept, "target": targets[0], "regraded": regraded}
+        config = {**old.config, "target": targets[0], "regraded": regraded}
+        config.pop("model", None)
         return replace(info, environments=self._code, config=config)
-
-
-async def _task(cls: type[Environment], task: TaskRef) -> Any:
-    found = await asyncio.to_thread(cls.get_task, str(task.split), int(task.index or 0))
-    return await found if inspect.isawaitable(found) else found
 
 
 def _changes(source: Run, new: Run) -> dict[str, Any]:
     before = {entry.id: entry for entry in source.entries}
-    scored = [each for each in new.entries if each.score is not None and before[each.id].score is not None]
-    lost = [
-        {
-            "episode": each.id,
-            "task": each.task.label,
-            "who": failed.who,
-            "error": failed.error,
-            "message": failed.message,
-        }
-        for each in new.entries
-        if isinstance(failed := each.outcome, Failed) and not before[each.id].failed_by
-    ]
+    scores = [(before[each.id].score, each.score) for each in new.entries]
+    both = [(old, now) for old, now in scores if old is not None and now is not None]
     return {
         "episodes": len(new.entries),
-        "graded": len(scored),
-        "changed": sum(each.score != before[each.id].score for each in scored),
-        "before": mean_of([before[each.id].score or 0.0 for each in scored]) if scored else None,
-        "after": mean_of([each.score or 0.0 for each in scored]) if scored else None,
-        "not_graded": lost,
+        "graded": len(both),
+        "changed": sum(old != now for old, now in both),
+        "before": mean_of([old for old, _ in both]) if both else None,
+        "after": mean_of([now for _, now in both]) if both else None,
+        "not_graded": [
+            {"episode": each.id, "task": each.task.label, **asdict(each.outcome)}
+            for each in new.entries
+            if isinstance(each.outcome, Failed) and not before[each.id].failed_by
+        ],
     }
 
 
-def _print_regraded(regraded: Mapping[str, Any], told: Mapping[str, Any], out: Path) -> None:
-    how = ", ".join(f"{name} by {way}" for name, way in regraded["how"].items())
+def _print_regraded(told: Mapping[str, Any], out: Path) -> None:
+    how = ", ".join(f"{name} by {way}" for name, way in told["how"].items())
     click.echo(f"{told['graded']:,} of {counted(told['episodes'], 'episode')} graded ({clean(how)})")
     if told["graded"]:
         means = f"{told['before']:.4g} before, {told['after']:.4g} now"

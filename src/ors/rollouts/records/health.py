@@ -13,10 +13,30 @@ from math import inf, sqrt
 from statistics import correlation
 from typing import Any, TypeVar
 
-from ors.rollouts.episodes.outcome import Failed, Party, Refused, Scored, Truncated, Unscored
+from ors.rollouts.episodes.outcome import Failed, Refused, Scored, Truncated, Unscored
 from ors.rollouts.records.reader import Entry
 from ors.rollouts.records.statistics import counted, incomplete_beta, mean_of, percentile, two_sided
 
+_AGAIN = "then play these episodes again with `ors eval --resume RUN`"
+_ADVICE = {
+    "agent": f"Fix the agent's code, {_AGAIN} and `--retry agent`",
+    "model": f"Check the model provider, {_AGAIN}",
+    "environment": f"Fix the environment's code, {_AGAIN}",
+    "infrastructure": f"Check the server and the network, {_AGAIN}",
+    "grade": "Fix grade(), then grade the run again with `ors regrade`",
+    "hit_limit": "Raise the limit, or make the tasks shorter",
+    "unscored": "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
+    "masked": "If the agent causes it, score them (unscored_reward, failed_reward), or it pays off",
+    "outside_range": "Fix the grader, or declare the range that it has (reward_range)",
+    "dominating": "Rescale the components, unless the others are meant to weigh so little",
+    "no_variance": "They give no gradient: check the grader, leave them out, or reward partial success",
+    "never_succeeds": "Play the gold solution (`--model gold`): the tasks may be broken, or too hard",
+    "always_succeeds": "They teach nothing: check that the grader can fail, or leave them out",
+    "length": "Read the longest: the grader may reward length alone",
+    "no_calls": "Read them: the grader may accept an answer without work",
+    "short": "Read them: they may have found a way around the task",
+    "repeated": "Read some: the grader may accept one answer for everything",
+}
 ALPHA = 0.005
 SHARE = 0.05
 """Smaller shares of episodes that hit a limit, or have no reward, are no finding."""
@@ -56,9 +76,11 @@ class Finding:
 def check(entries: Sequence[Entry]) -> list[Finding]:
     """The findings about episodes."""
     scored = [each for each in entries if isinstance(each.outcome, Scored) and each.reward is not None]
-    found = [*_failures(entries), *_counted(entries), *_outside(scored), *_constant(entries)]
     return [
-        *found,
+        *_failures(entries),
+        *_counted(entries),
+        *_outside(scored),
+        *_constant(entries),
         *_dominating(scored),
         *_length(scored),
         *_without_calls(scored),
@@ -91,29 +113,15 @@ class Health:
 
 # ── What is counted ──
 
-_AGAIN = "then play these episodes again with `ors eval --resume RUN`"
-_BY_PARTY: dict[Party, str] = {
-    "agent": f"Fix the agent's code, {_AGAIN} and `--retry agent`",
-    "model": f"Check the model provider, {_AGAIN}",
-    "environment": f"Fix the environment's code, {_AGAIN}",
-    "infrastructure": f"Check the server and the network, {_AGAIN}",
-}
-_GRADER = "Fix grade(), then grade the run again with `ors regrade`"
-_BY_SHARE = {
-    "hit_limit": "Raise the limit, or make the tasks shorter",
-    "unscored": "Read some: if the agent does not know how to submit, say so in the prompt or by a nudge",
-    "masked": "If the agent causes it, score them (unscored_reward, failed_reward), or it pays off",
-}
-
 
 def _failures(entries: Sequence[Entry]) -> Found:
     failed = [(each, each.outcome) for each in entries if isinstance(each.outcome, Failed)]
     kinds = Counter((outcome.who, outcome.stage, outcome.error) for _, outcome in failed)
-    for kind in (each for each, _ in kinds.most_common()):
+    for kind, _ in kinds.most_common():
         group = [each for each, found in failed if (found.who, found.stage, found.error) == kind]
         text = f"{_share(group, entries)} failed: {', '.join(kind)}"
-        advice = _GRADER if kind[:2] == ("environment", "closing") else _BY_PARTY[kind[0]]
-        yield _finding(f"failed {' '.join(kind)}", text, advice, group)
+        advice = "grade" if kind[:2] == ("environment", "closing") else kind[0]
+        yield _finding(f"failed {' '.join(kind)}", text, group, advice)
 
 
 def _counted(entries: Sequence[Entry]) -> Found:
@@ -128,17 +136,16 @@ def _counted(entries: Sequence[Entry]) -> Found:
         ("masked", "left out of means and of training", masked),
     ):
         if group and len(group) >= SHARE * len(entries):
-            yield _finding(kind, f"{_share(group, entries)} {text}", _BY_SHARE[kind], group)
+            yield _finding(kind, f"{_share(group, entries)} {text}", group)
 
 
 def _outside(scored: Sequence[Entry]) -> Found:
-    ranges = {each.id: each.range or (-inf, inf) for each in scored}
-    group = [each for each in scored if not ranges[each.id][0] <= _reward(each) <= ranges[each.id][1]]
+    ranged = [(each, each.range or (-inf, inf)) for each in scored]
+    group = [each for each, (low, high) in ranged if not low <= _reward(each) <= high]
     if group:
-        low, high = ranges[group[0].id]
-        text = f"{_share(group, scored)} earned a reward outside {low:g} to {high:g}, such as"
-        advice = "Fix the grader, or declare the range that it has (reward_range)"
-        yield _finding("outside_range", f"{text} {_reward(group[0]):g}", advice, group)
+        low, high = group[0].range or (-inf, inf)
+        text = f"{_share(group, scored)} earned a reward outside {low:g} to {high:g}"
+        yield _finding("outside_range", f"{text}, such as {_reward(group[0]):g}", group)
 
 
 def _dominating(scored: Sequence[Entry]) -> Found:
@@ -149,17 +156,10 @@ def _dominating(scored: Sequence[Entry]) -> Found:
     for name, weight in weights.most_common(1) if len(group) >= FEW else ():
         if DOMINATING * weights.total() <= weight > 0:
             text = f"The component {name!r} is {weight / weights.total():.1%} of all that was earned"
-            earned = [each for each in group if each.components.get(name)]
-            advice = "Rescale the components, unless the others are meant to weigh so little"
-            yield _finding("dominating", text, advice, earned)
+            yield _finding("dominating", text, [each for each in group if each.components.get(name)])
 
 
 # ── Tasks and groups ──
-
-_FIXED = {
-    "never": "Play the gold solution (`ors eval --model gold`): the tasks may be broken, or too hard",
-    "always": "They teach nothing: check that the grader can fail, or leave them out",
-}
 
 
 def _constant(entries: Sequence[Entry]) -> Found:
@@ -170,9 +170,7 @@ def _constant(entries: Sequence[Entry]) -> Found:
     if len(values) < 2:
         if values.total() >= MANY:
             text = f"All {values.total():,} episodes earned {min(values):g}, so no group has any variance"
-            yield _finding(
-                "no_variance", text, "They give no gradient: check the grader", chain.from_iterable(groups)
-            )
+            yield _finding("no_variance", text, chain.from_iterable(groups))
         return
     yield from _never_or_always(groups, "never", min(values))
     yield from _never_or_always(groups, "always", max(values))
@@ -181,8 +179,7 @@ def _constant(entries: Sequence[Entry]) -> Found:
     luck = _luck(groups, [count / total for count in values.values()])
     if len(flat) >= FLAT_SHARE * len(groups) and at_least(len(flat), len(groups), luck) < ALPHA:
         text = f"{_some(flat, groups, 'group')} have no variance of reward ({luck:.0%} expected by chance)"
-        advice = "They give no gradient: leave these tasks out, or reward partial success"
-        yield _finding("no_variance", text, advice, chain.from_iterable(flat))
+        yield _finding("no_variance", text, chain.from_iterable(flat))
 
 
 def _never_or_always(groups: Sequence[list[Entry]], kind: str, reward: float) -> Found:
@@ -194,8 +191,8 @@ def _never_or_always(groups: Sequence[list[Entry]], kind: str, reward: float) ->
     if at_least(len(fixed), len(groups), luck) < ALPHA:
         tasks = ", ".join(each[0].task.label for each in fixed[:5]) + (", …" if len(fixed) > 5 else "")
         text = f"{_some(fixed, groups, 'task')} {kind} succeed: all their episodes earned {reward:g}"
-        by_luck = f"{text} ({luck * len(groups):.2g} expected by chance): {tasks}"
-        yield _finding(f"{kind}_succeeds", by_luck, _FIXED[kind], chain.from_iterable(fixed))
+        text = f"{text} ({luck * len(groups):.2g} expected by chance): {tasks}"
+        yield _finding(f"{kind}_succeeds", text, chain.from_iterable(fixed))
 
 
 def _chance(groups: Sequence[list[Entry]], reward: float) -> float:
@@ -236,23 +233,22 @@ def _length(scored: Sequence[Entry]) -> Found:
     if sum(map(len, groups)) < FEW:
         groups = [list(scored)]
     count = sum(map(len, groups))
+    if count < FEW:
+        return
     rewards, lengths = (_ranks(_centred(groups, value)) for value in (_reward, length))
-    if count < FEW or min(len(set(rewards)), len(set(lengths))) < 2:
+    if min(len(set(rewards)), len(set(lengths))) < 2:
         return
     found, degrees = min(1 - 1e-9, correlation(rewards, lengths)), max(1, count - len(groups) - 1)
     if found > CORRELATION and two_sided(found * sqrt(degrees / (1 - found * found)), degrees) < ALPHA:
         longest = sorted(chain.from_iterable(groups), key=length, reverse=True)[: count // 10]
         what = f"{found:.2f} of reward and {'output tokens' if known else 'characters'}"
         text = f"Longer episodes earn more: rank correlation {what}, over {count:,} episodes"
-        yield _finding("length", text, "Read the longest: the grader may reward length alone", longest)
+        yield _finding("length", text, longest)
 
 
 def _centred(groups: Iterable[list[Entry]], value: Callable[[Entry], float]) -> list[float]:
-    found = []
-    for group in groups:
-        mean = mean_of([*map(value, group)]) if group else 0.0
-        found += [value(each) - mean for each in group]
-    return found
+    means = [(group, mean_of([*map(value, group)])) for group in groups]
+    return [value(each) - mean for group, mean in means for each in group]
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -267,7 +263,7 @@ def _without_calls(scored: Sequence[Entry]) -> Found:
     group = [each for each in scored if not each.actions.calls and _reward(each) > floor]
     if group:
         text = f"{_share(group, scored)} earned a reward without any tool call"
-        yield _finding("no_calls", text, "Read them: the grader may accept an answer without work", group)
+        yield _finding("no_calls", text, group)
 
 
 def _short(scored: Sequence[Entry]) -> Found:
@@ -286,10 +282,8 @@ def _short(scored: Sequence[Entry]) -> Found:
         early, chance = _early(usual, wins, cut)
         if len(early) > 2 and chance * len(cuts) < ALPHA:
             most = counted(max(each.actions.calls for each in early), "call")
-            what = f"{_share(early, scored)} earned the highest reward in at most {most}"
-            text = f"{what} (usual: {percentile(every, 0.75):g})"
-            advice = "Read them: they may have found a way around the task"
-            yield _finding("short", text, advice, early)
+            text = f"{_share(early, scored)} earned the highest reward in at most {most}"
+            yield _finding("short", f"{text} (usual: {percentile(every, 0.75):g})", early)
             return
 
 
@@ -306,9 +300,6 @@ def _early(usual: Sequence[tuple[Entry, float]], wins: set[str], cut: int) -> tu
     return early, at_least(len(early), len(early) + later, tries / max(1, tries + later_tries))
 
 
-_ONE_ANSWER = "Read some: the grader may accept one answer for everything"
-
-
 def _repeated(scored: Sequence[Entry]) -> Found:
     """One answer to most tasks; or one that wins more often than others, where answers differ by task."""
     answered = [each for each in scored if each.actions.answer]
@@ -316,13 +307,11 @@ def _repeated(scored: Sequence[Entry]) -> Found:
     group = max(_grouped(answered, lambda each: each.actions.sequence), key=_tasks, default=[])
     if 2 * len(group) > len(answered) and at_least(_tasks(group), tasks, 0.5) < ALPHA:
         text = f"{_share(group, scored)} gave the same answer, to {_tasks(group):,} of {tasks:,} tasks"
-        yield _finding(
-            "repeated", f"{text} (mean reward {mean_of([*map(_reward, group)]):.3g})", _ONE_ANSWER, group
-        )
+        yield _finding("repeated", f"{text} (mean reward {_mean(group):.3g})", group)
         return
     groups = _grouped(answered, lambda each: each.actions.answer)
     several = [each for each in groups if _tasks(each) >= 5]
-    group = max(several, key=lambda each: mean_of([*map(_reward, each)]), default=[])
+    group = max(several, key=_mean, default=[])
     if not group or 2 * (len(groups) - 1) < tasks:
         return
     won = sum(each.id in wins for each in group)
@@ -330,7 +319,7 @@ def _repeated(scored: Sequence[Entry]) -> Found:
     if at_least(won, len(group), rate) * len(several) < ALPHA and won >= (1 + rate) / 2 * len(group):
         text = f"{_share(group, scored)} gave the same answer, to {_tasks(group):,} tasks"
         text += f", and {won / len(group):.0%} of them won, against {rate:.0%} of the others"
-        yield _finding("repeated", text, _ONE_ANSWER, group)
+        yield _finding("repeated", text, group)
 
 
 # ── Small parts ──
@@ -363,6 +352,10 @@ def _reward(entry: Entry) -> float:
     return entry.reward or 0.0
 
 
+def _mean(entries: Iterable[Entry]) -> float:
+    return mean_of([*map(_reward, entries)])
+
+
 def _share(group: Sequence[Entry], entries: Sequence[Entry]) -> str:
     return f"{_some(group, entries, 'episode')} ({len(group) / len(entries):.1%})"
 
@@ -371,5 +364,5 @@ def _some(part: Sequence[Any], whole: Sequence[Any], word: str) -> str:
     return f"{len(part):,} of {counted(len(whole), word)}"
 
 
-def _finding(kind: str, text: str, advice: str, group: Iterable[Entry]) -> Finding:
-    return Finding(kind, text, advice, tuple(each.id for each in group))
+def _finding(kind: str, text: str, group: Iterable[Entry], advice: str = "") -> Finding:
+    return Finding(kind, text, _ADVICE[advice or kind], tuple(each.id for each in group))

@@ -159,17 +159,21 @@ class EpisodeCounters:
             self.solved[(environment,)] += reward >= _SOLVED
             if isfinite(reward):  # the sum of large rewards may be infinite, and would stay so
                 self.rewards[environment, _SIGNS[reward < 0]] += abs(reward)
-        for name, value in named.items():
-            self._add_component(environment, name, value)
-
-    def _add_component(self, environment: str, name: str, value: float) -> None:
         known = self.components
-        if (environment, name, "plus") not in known and len(known) >= 2 * MOST_COMPONENT_LABELS:
+        for name, value in named.items():
+            key = (environment, name, _SIGNS[value < 0])
+            if key not in known:
+                key = self._new_component(*key)
+            if isfinite(value):
+                known[key] += abs(value)
+
+    def _new_component(self, environment: str, name: str, sign: str) -> tuple[str, str, str]:
+        known = self.components
+        if len(known) >= 2 * MOST_COMPONENT_LABELS:
             name = "other"
-        for sign in _SIGNS:
-            known.setdefault((environment, name, sign), 0.0)
-        if isfinite(value):
-            known[environment, name, _SIGNS[value < 0]] += abs(value)
+        for each in _SIGNS:
+            known.setdefault((environment, name, each), 0.0)
+        return environment, name, sign
 
     def totals(self) -> dict[str, EpisodeTotals]:
         return {

@@ -19,7 +19,6 @@ class Score:
 
     calls: int = 0
     reward: float = 0.0
-    last: float = 0.0
     components: dict[str, float] | None = None
     """The sums of the named rewards, if there are any."""
     rewards: "array[float] | None" = None
@@ -37,7 +36,6 @@ class Score:
         self.failed = result.kind == "failed"
         if result.reward is not None:
             self.reward += result.reward
-            self.last = result.reward
             self.rewards = rewards = self.rewards or array("d")
             rewards.append(result.reward)
         if result.components:
@@ -81,8 +79,8 @@ def end_episode(session: "ServerSession", shared: Shared, failed: bool) -> None:
             session.sid, environment, session.key, outcome, reward, score.calls, session.created, task, named
         )
     )
-    if episode is not None and reward is not None:
-        shared.episodes.warn(environment, episode.rewards.misfit(reward, score.last, named))
+    if episode is not None and reward is not None and score.rewards:
+        shared.episodes.warn(environment, episode.rewards.misfit(reward, score.rewards[-1], named))
 
 
 def tell_closed(session: "ServerSession", shared: Shared, reason: str, teardown_seconds: float) -> None:
