@@ -13,7 +13,7 @@ from ors.errors import BadRequest, ORSError
 from ors.server.episodes.environments import ServedEnvironment
 from ors.server.http.answers import EMPTY, JSON, STREAM, Answer, answer
 from ors.server.http.requests import Request
-from ors.server.http.streams import CallTimers, Later, Outcome, Sink, Stream
+from ors.server.http.streams import CallStream, CallTimers, Later, Outcome, Sink
 from ors.server.sessions.calls import Call
 from ors.server.sessions.registry import Sessions
 from ors.server.sessions.session import ServerSession
@@ -91,46 +91,30 @@ class MCP:
         return Answer(200, mcp.failed(message, _protocol.RESULT_GONE))
 
 
-class MCPStream(Stream):
+class MCPStream(CallStream):
     """The answer to a call: JSON, or if it takes long, events with progress and then the result."""
 
     def __init__(self, call: Call, timers: CallTimers, message: mcp.Message, request: Request) -> None:
-        self._call = call
-        self._timers = timers
-        self._sink: Sink | None = None
-        self._opened = self._paused = False
+        super().__init__(call, timers)
         self._signs = 0
         self._message = message
         self._request = request
 
     def begin(self, sink: Sink) -> None:
         self._sink = sink
-        if self._call.ending is not None:
+        if self._call.ending is None:
+            super().begin(sink)
+        else:
             self._done()
-            return
-        self._call.listen(self._done)
-        self._timers.opening.add(self)
 
     def open(self) -> None:
         """Begins a stream of events, if the client takes one: the call takes long."""
         if self._sink is not None and self._request.wants_events():
             self._opened = True
-            self._sink.head(200, STREAM, self._sign())
+            self._sink.head(200, STREAM, self.sign())
             self._timers.pings.add(self)
 
-    def ping(self) -> None:
-        if self._sink is not None:
-            if not self._paused:
-                self._sink.part(self._sign())
-            self._timers.pings.add(self)
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        self._paused = False
-
-    def _sign(self) -> bytes:
+    def sign(self) -> bytes:
         self._signs += 1
         return mcp.event(self._message.progress(self._signs))
 
