@@ -54,7 +54,7 @@ test-field: install prometheus ## the tests beside the field's packages, in envi
 test-trainers: install ## the adapters in the loops of their trainers, on a CPU: about seven minutes
 	$(BIN)/python -m pytest -n 2 $(TRAINERS)
 
-test-agents: install ## coding agents from npm play episodes, with a scripted model: about two minutes
+test-agents: install ## coding agents from npm play episodes, with a scripted model: about three minutes
 	$(BIN)/python -m pytest -n 2 -rs $(AGENTS)
 
 test-ray: install ## the tests on a real Ray cluster of three nodes: about two minutes

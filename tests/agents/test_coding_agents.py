@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from ors.providers import MODEL_NAMES, api_of
 from ors.rollouts import EpisodeRecord, Failed, Scored
 from ors.rollouts.agents.coding.table import CODING, written
 from ors.rollouts.records import read_run
-from tests.support import hunt_environment
-from tests.support.coding_agents import installed, on_path
+from tests.support import hunt_environment, workshop_environment
+from tests.support.coding_agents import installed, installed_for_sandboxes, on_path
 from tests.support.commands import ORS, run
 from tests.support.hunt_environment import HINT, RIGHT
 from tests.support.scripted_model import ScriptedModel, Step, scripted_model
@@ -52,11 +52,11 @@ def check_requests(model: ScriptedModel, tools: set[str]) -> None:
 
 
 def evaluated(
-    name: str, model: ScriptedModel, programs: Path, out: Path, target: str = HUNT
+    name: str, model: ScriptedModel, programs: Path, out: Path, target: str = HUNT, **env: str
 ) -> EpisodeRecord:
     words = ["eval", target, "--model", f"{name}:scripted", "--base-url", base_url(name, model)]
     words += ["--tasks", "0", "--out", str(out), "--max-seconds", str(PATIENCE), "--max-failed", "1"]
-    run(*words, env={**KEYS, "PATH": on_path(programs)}, patience=2 * PATIENCE)
+    run(*words, env={**KEYS, "PATH": on_path(programs), **env}, patience=2 * PATIENCE)
     (record,) = read_run(out).episodes()
     assert KEY not in repr(record)
     return record
@@ -95,6 +95,48 @@ def test_a_key_that_is_refused_is_a_failure_of_the_model(name: str, programs: Pa
     assert (outcome.who, outcome.final) == ("model", True)
 
 
+OUTSIDE = Path(workshop_environment.__file__)
+LOOK = f"cat {OUTSIDE}; ls /root /home; echo > /dev/tcp/127.0.0.1/{{port}}; cp wanted.txt word.txt; echo DONE"
+"""Looks for the environment's answers, and for the model itself; then does the task."""
+SHELLS: dict[str, Callable[[str], tuple[str, dict[str, Any]]]] = {
+    "claude-code": lambda line: ("Bash", {"command": f"bash -c '{line}'"}),
+    "codex": lambda line: ("exec_command", {"cmd": f"bash -c '{line}'"}),
+    "gemini-cli": lambda line: ("run_shell_command", {"command": f"bash -c '{line}'"}),
+    "opencode": lambda line: ("bash", {"command": f"bash -c '{line}'", "description": "Does it."}),
+}
+"""The shell of each agent."""
+
+
+@pytest.fixture(scope="session")
+def shared(programs: Path) -> Iterator[Path]:
+    with installed_for_sandboxes(programs) as folder:
+        yield folder
+
+
+@AGENTS
+def test_an_agent_works_in_the_sandbox_of_its_episode(
+    name: str, programs: Path, shared: Path, tmp_path: Path
+) -> None:
+    with scripted_model([("submit", {}), "All done."]) as model:
+        line = LOOK.format(port=model.url.rpartition(":")[2])
+        model.script = [SHELLS[name](line), *model.script]
+        target, env = f"{OUTSIDE}:Workshop", {"AGENTS": str(shared)}
+        record = evaluated(name, model, programs, tmp_path / "run", target, **env)
+    assert record.outcome == Scored()
+    assert record.rewards == (workshop_environment.RIGHT,)
+    assert record.messages[-1].text == "All done."  # type: ignore[union-attr]
+    assert record.program is not None
+    assert record.program["exit"] == 0
+    assert (record.usage.input_tokens, record.usage.output_tokens) == (30, 15)
+    told = model.bodies()
+    assert "DONE" in told
+    assert "private_fields" not in told
+    assert "Connection refused" in told
+    assert "reward" not in told.lower()
+    assert str(workshop_environment.RIGHT) not in told
+    assert model.keys == {KEY}
+
+
 STDIO: dict[str, Callable[[list[str]], dict[str, Any]]] = {
     "claude-code": lambda words: {"mcpServers": {"ors": {"command": words[0], "args": words[1:]}}},
     "codex": lambda words: {
@@ -127,10 +169,10 @@ def test_an_agent_plays_an_episode_on_standard_input(name: str, programs: Path, 
     with scripted_model(HUNTED) as model:
         url = base_url(name, model)
         (home / row.file).parent.mkdir(parents=True, exist_ok=True)
-        settings = written(row.settings | server, row.file, model="scripted", base_url=url)
+        settings = written(row.settings | row.alone[1] | server, row.file, model="scripted", base_url=url)
         (home / row.file).write_text(settings)
         own = {"HOME": str(home), "TMPDIR": str(home), "PATH": on_path(programs), "NO_PROXY": "127.0.0.1"}
-        words = [each.format(model="scripted", home=home) for each in row.arguments]
+        words = [each.format(model="scripted", home=home) for each in (*row.arguments, *row.alone[0])]
         done = subprocess.run(
             [row.command, *words],
             input="Do the task of the MCP server ors.",

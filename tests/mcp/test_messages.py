@@ -12,7 +12,7 @@ import pytest
 from ors.mcp import LONGEST_NAME, OVER, Message, Refused, event, read, shown_name
 from ors.providers.messages import ToolMessage, UserMessage
 from ors.rollouts import Conversation, TaskRef
-from ors.rollouts.agents.coding.seat import Seat
+from ors.rollouts.agents.coding.seat import Reply, Seat
 from ors.types import Blocks, ImageBlock, JSONObject, TextBlock, ToolSpec
 
 META = {
@@ -170,7 +170,7 @@ def test_what_is_no_message_is_refused(sent: bytes, code: int) -> None:
 
 def test_notifications_and_answers_get_no_answer() -> None:
     for sent in (body("notifications/cancelled", id=None), b'{"jsonrpc": "2.0", "id": 1, "result": {}}'):
-        assert asyncio.run(Seat().heard(sent)) == (202, b"", None)
+        assert asyncio.run(Seat().heard(sent)) == Reply(202)
 
 
 def test_progress_goes_to_clients_that_ask_for_it() -> None:

@@ -2,10 +2,12 @@
 
 import os
 import shutil
-import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -40,13 +42,34 @@ def installed() -> Path:
     return home / "node_modules" / ".bin"
 
 
+@contextmanager
+def installed_for_sandboxes(commands: Path) -> Iterator[Path]:
+    """A folder of the agents that the user of a sandbox can read, also if this one's home is closed."""
+    if os.getuid():
+        yield commands.parents[1]
+        return
+    with for_sandboxes() as folder:
+        copied = ["cp", "-a", f"{commands.parent}", f"{folder}"]
+        if subprocess.run([*copied, "--link"], capture_output=True).returncode:
+            subprocess.run([*copied, "--force"], check=True)  # another file system
+        yield folder
+
+
 def on_path(folder: Path) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-def pretender(folder: Path) -> Path:
+def pretender(folder: Path, python: str = sys.executable) -> Path:
     """A folder with a command `claude` that behaves as the name of its model says."""
-    return command(folder, f"#!{sys.executable}\n{PRETENDER.read_text()}")
+    return command(folder, f"#!{python}\n{PRETENDER.read_text()}")
+
+
+@contextmanager
+def for_sandboxes() -> Iterator[Path]:
+    """An empty folder that the user of a sandbox can read."""
+    with TemporaryDirectory(prefix="ors-agents-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def command(folder: Path, text: str) -> Path:
@@ -54,7 +77,7 @@ def command(folder: Path, text: str) -> Path:
     folder.mkdir(exist_ok=True)
     file = folder / "claude"
     file.write_text(text)
-    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    file.chmod(0o755)
     return folder
 
 

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,17 @@ def call(name: str, **given: Any) -> Any:
     return ask("tools/call", name=name, arguments=given)
 
 
+def ask_model() -> str:
+    """The status of a model that refuses, or is not there."""
+    try:
+        url = f"{os.environ['ANTHROPIC_BASE_URL']}/v1/messages?beta=true"
+        headers = {"x-api-key": os.environ["ANTHROPIC_API_KEY"]}
+        urllib.request.urlopen(urllib.request.Request(url, b"{}", headers)).close()
+    except urllib.error.HTTPError as error:
+        return f" {error.code}"
+    return " 200"
+
+
 def say(text: str, **more: Any) -> None:
     usage = {"input_tokens": 100, "cache_read_input_tokens": 20, "output_tokens": 7}
     print(json.dumps({"type": "result", "is_error": False, "result": text, "usage": usage, **more}))
@@ -49,11 +63,16 @@ ESCAPED = "import os, time; os.setsid(); print(os.getpid(), flush=True); time.sl
 
 
 def behave(how: str) -> None:
-    Path(sys.argv[0]).with_name("pid").write_text(str(os.getpid()))
+    with suppress(OSError):  # in a sandbox
+        Path(sys.argv[0]).with_name("pid").write_text(str(os.getpid()))
     task = sys.stdin.read()
     if how == "plays":
         play()
         say("All done.")
+    elif how == "works":
+        shutil.copy("wanted.txt", "word.txt")
+        call("submit")
+        say(os.environ["ANTHROPIC_API_KEY"] + ask_model())
     elif how == "answers":
         say("It is 4.")
     elif how == "hands-in":

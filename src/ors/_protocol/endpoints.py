@@ -55,6 +55,11 @@ MCP = Endpoint(f"{OWN_PREFIX}/mcp", "POST", needs_session=True)
 SCORE = Endpoint(f"{OWN_PREFIX}/mcp", "GET", needs_session=True)
 """Not of the standard: what the calls of a session have earned so far, for its owner."""
 
+PROGRAM = Endpoint(f"{OWN_PREFIX}/program", "POST", needs_session=True)
+"""Not of the standard: starts a program in the sandbox of a session, and streams what it sends."""
+PROGRAM_DATA = Endpoint(f"{OWN_PREFIX}/program/data", "POST", needs_session=True)
+"""Not of the standard: what is sent back to it."""
+
 DESCRIPTION = Endpoint(f"{OWN_PREFIX}/environments", "GET")
 """Not of the standard: the description of an environment, below its name."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ors.sandbox.cgroups import Cgroup
 from ors.sandbox.inside import BOOT
-from ors.sandbox.spec import Allow, SandboxSpec
+from ors.sandbox.spec import SandboxSpec
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,10 @@ class Unisolated:
         self._warns = warns
 
     def missing(self, spec: SandboxSpec) -> Trouble | None:
-        if spec.image or spec.rootfs or spec.writable or spec.mounts or isinstance(spec.network, Allow):
-            return Trouble("it is the host itself", "leave out image, rootfs, writable, mounts and Allow")
+        if spec.image or spec.rootfs or spec.writable or spec.mounts or spec.way_out:
+            return Trouble(
+                "it is the host itself", "leave out image, rootfs, writable, mounts, Allow and agents"
+            )
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:

@@ -19,7 +19,7 @@ from ors.sandbox import cgroups, overlay, seccomp
 from ors.sandbox.backends import Launched, Trouble, begun
 from ors.sandbox.inside import BOOT
 from ors.sandbox.inside.archive import CHANGES
-from ors.sandbox.spec import HOME, PROXY_PORT, Allow, SandboxSpec
+from ors.sandbox.spec import HOME, PROXY_PORT, SandboxSpec
 
 FIRST_UID, UIDS = 0x70000000, 0x0FFFFFF0
 """User ids that no system gives to anybody."""
@@ -55,7 +55,7 @@ class Bwrap:
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:
         """Starts bubblewrap: in control groups if possible, and never as root."""
         group = cgroups.create(spec) if shutil.which("setpriv") else None
-        data, started = _Data(isinstance(spec.network, Allow)), list[subprocess.Popen[bytes]]()
+        data, started = _Data(spec.way_out), list[subprocess.Popen[bytes]]()
         user = self.user()
         apart = user if user is not None and _may_map() else None
         try:

@@ -12,7 +12,7 @@ from ors.sandbox.backends import Launched, Trouble, begun
 from ors.sandbox.bwrap import settings
 from ors.sandbox.cgroups import SPARE
 from ors.sandbox.inside import BOOT
-from ors.sandbox.spec import Allow, SandboxSpec
+from ors.sandbox.spec import SandboxSpec
 
 FIRST_UID, UIDS = 10_000, 50_000
 """Users that also an engine without root can give: it has 65,536 of them."""
@@ -35,8 +35,8 @@ class Containers:
             return Trouble("no image is given", "SandboxSpec(image='docker.io/library/python:3.12-slim')")
         if spec.rootfs is not None:
             return Trouble("it runs images, not folders", f"{self.name} import FOLDER.tar NAME")
-        if spec.writable or isinstance(spec.network, Allow):
-            return Trouble("it has no writable root, and no allow-list", "leave out writable and Allow")
+        if spec.writable or spec.way_out:
+            return Trouble("it has no writable root, and no way out", "leave out writable, Allow and agents")
         return None
 
     def launch(self, spec: SandboxSpec, connection: int, errors: int) -> Launched:

@@ -9,6 +9,7 @@ import socket
 import sys
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Protocol
 
 from ors.sandbox.spec import Allow, place
 
@@ -22,8 +23,18 @@ UNICAST, TRANSLATED = ip_network("2000::/3"), ip_network("64:ff9b::/96")
 REQUEST = re.compile(
     r"(?:CONNECT (\S+)|(?!CONN)([A-Z]+) (?i:http)://([^\s/?#:]+|\[\S+\])(:\d+)?([/?][^\s#]*)?) HTTP/1\.[01]"
 )
+OWN = re.compile(rb"[A-Z]+ /")
 HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
 DROPPED = {"host", "connection", "keep-alive", "te", "upgrade", "proxy-connection", "proxy-authorization"}
+
+
+class Relay(Protocol):
+    """Takes connections for the proxy itself."""
+
+    async def connected(
+        self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Serves one, whose first bytes have been read."""
 
 
 class Refused(Exception):
@@ -36,6 +47,7 @@ class Egress:
     def __init__(self, allow: Allow) -> None:
         self.allow = allow
         """Can be replaced at any time; connections that are open stay, unless `cut` ends them."""
+        self.relay: Relay | None = None
         self._tasks: set[asyncio.Task[None] | None] = set()
         self._server: asyncio.Server | None = None
 
@@ -79,10 +91,15 @@ class Egress:
             raise Refused("503 Service Unavailable", f"{MOST_CONNECTIONS} connections are open")
         async with asyncio.timeout(SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-            target, request, size = understood(head[:-4].decode("latin-1"))
-            if target not in self.allow.places:
-                raise Refused("403 Forbidden", f"{target} is not on the allow-list")
-            there, out = await self._connected(target)
+            relay = self.relay if OWN.match(head) else None
+            if relay is None:
+                target, request, size = understood(head[:-4].decode("latin-1"))
+                if target not in self.allow.places:
+                    raise Refused("403 Forbidden", f"{target} is not on the allow-list")
+                there, out = await self._connected(target)
+        if relay is not None:
+            await relay.connected(head, reader, writer)
+            return
         try:
             (out if request else writer).write(request or b"HTTP/1.1 200 Connection established\r\n\r\n")
             more = b"Connection: close\r\n" if request else b""

@@ -40,7 +40,7 @@ class Cell:
         self._by_host, self._limit = False, ""
         self._oom_kills = 0
         self.egress: Egress | None = None
-        """The proxy, if there is an allow-list."""
+        """The proxy, if there is a way out."""
         self.gone = asyncio.ensure_future(self._reap())
 
     async def _reap(self) -> None:
@@ -185,8 +185,8 @@ async def _answers(cell: Cell) -> bool:
 
 async def _opened(cell: Cell, spec: SandboxSpec) -> bool:
     """Opens the way out, if there is to be one; says whether that was possible."""
-    if isinstance(spec.network, Allow) and cell.launched.way_out is not None:
-        cell.egress = Egress(spec.network)
+    if cell.launched.way_out is not None:
+        cell.egress = Egress(spec.network if isinstance(spec.network, Allow) else Allow())
         try:
             await cell.egress.open(cell.launched.way_out)
         except OSError:

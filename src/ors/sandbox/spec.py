@@ -65,6 +65,9 @@ class SandboxSpec:
     network: Literal["none", "host"] | Allow = "none"
     """`none`: a loopback of its own. `host`: the host's network, with everything that listens on it.
     `Allow("host:port", ...)`: the places of a list, by a proxy on its loopback."""
+    agents: bool = False
+    """Whether the owner of a session may start a coding agent in it, which can read every file that is there.
+    The agent reaches its model and the episode through the client, by the sandbox's loopback."""
     memory: int = 512 * MB
     """Maximum memory of all processes together, including files in the sandbox, which are in memory."""
     cpus: float | None = None
@@ -90,6 +93,8 @@ class SandboxSpec:
                 raise ValueError(f"SandboxSpec.{name} must be over 0, not {getattr(self, name)}")
         if self.backend != "none" and self.disk + 3 * self.tmp > self.memory:
             raise ValueError("SandboxSpec: disk and three times tmp must fit into memory")
+        if self.agents and self.network == "host":
+            raise ValueError("SandboxSpec: agents need a network of their own, not the host's")
         if self.image and self.rootfs:
             raise ValueError("SandboxSpec: give image or rootfs, not both")
         for path in (*self.read_only, *self.mounts, *self.mounts.values(), self.workdir, self.rootfs or "/"):
@@ -101,6 +106,11 @@ class SandboxSpec:
         for name, value in self.env.items():
             if not name or "=" in name or "\0" in name + value:
                 raise ValueError(f"SandboxSpec.env: {name!r} cannot be an environment variable")
+
+    @property
+    def way_out(self) -> bool:
+        """Whether the server listens on the sandbox's loopback."""
+        return self.agents or isinstance(self.network, Allow)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from ors.server.http.answers import Answer, refusal
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.mcp import MCP
 from ors.server.http.origin_check import LOOPBACK, OriginCheck, is_preflight
+from ors.server.http.programs import Programs
 from ors.server.http.requests import SMALL_BODY, Request, is_light, parsed
 from ors.server.http.routing import Owner, Route, Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
@@ -27,7 +28,7 @@ from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.process.runner import Part, Runner
-from ors.server.routes import INSPECTOR, MCP_ROUTES, PAGES, STANDARD, is_open, keyless_bytes
+from ors.server.routes import INSPECTOR, MCP_ROUTES, PAGES, PROGRAM_ROUTES, STANDARD, is_open, keyless_bytes
 from ors.server.sessions.admission import Keys
 from ors.server.sessions.kept_results import RecentCalls
 from ors.server.sessions.registry import Sessions
@@ -104,7 +105,7 @@ class App(Part):
         self._subscribe()
         self.inspector = Inspector(self._live, self.sessions, environments, keys)
         self._further: list[tuple[Any, Sequence[Route[Any]]]] = []
-        self._raw_bodies: set[str] = set()  # paths whose bodies are not JSON
+        self._raw_bodies = {row.pattern for row in PROGRAM_ROUTES if row.has_raw_body}  # they are not JSON
         self._routes = self._all_routes()
         self._heavy_bodies = HeavyBodies(code.threads)
 
@@ -121,6 +122,8 @@ class App(Part):
         routes.add(endpoints, STANDARD)
         mcp = MCP(self._environments, self.sessions, self._mcp_timers, self.tasks)
         routes.add(mcp, MCP_ROUTES)
+        programs = Programs(self.sessions, self.limits.ping_seconds, self.tasks)
+        routes.add(programs, PROGRAM_ROUTES)
         routes.add(Pages(self._environments, self.sessions, self.metrics, self._is_ready), PAGES)
         if self.inspecting:
             routes.add(self.inspector, INSPECTOR)

@@ -11,6 +11,7 @@ from ors._protocol import Endpoint
 from ors.server.admin.pages import Inspector, Pages
 from ors.server.http.endpoints import Endpoints
 from ors.server.http.mcp import MCP
+from ors.server.http.programs import Programs
 from ors.server.http.requests import KEYLESS_BODY_BYTES, MCP_BODY_BYTES
 from ors.server.http.routing import (
     HOME,
@@ -82,6 +83,14 @@ MCP_ROUTES = (
     Route("POST", f"{_protocol.MCP.path()}/{{sid}}", MCP.message, AtRouter.SESSION, needs_key=False),
 )
 
+PROGRAM_ROUTES = (
+    Route(_protocol.PROGRAM.method, _protocol.PROGRAM.path(), Programs.start, AtRouter.SESSION),
+    Route(
+        _protocol.PROGRAM_DATA.method, _protocol.PROGRAM_DATA.path(), Programs.pass_on, AtRouter.SESSION,
+        has_raw_body=True,
+    ),
+)  # fmt: skip
+
 INSPECTOR = (
     Route("GET", HOME, Inspector.home, needs_key=False),
     Route("GET", PAGE_FILES, Inspector.file, needs_key=False),
@@ -93,7 +102,7 @@ INSPECTOR = (
     Route("GET", "/-/api/sandbox/{sid}", Inspector.sandbox, AtRouter.SESSION),
 )
 
-ROUTES: tuple[Route[Any], ...] = (*STANDARD, *PAGES, *MCP_ROUTES, *INSPECTOR)
+ROUTES: tuple[Route[Any], ...] = (*STANDARD, *PAGES, *MCP_ROUTES, *PROGRAM_ROUTES, *INSPECTOR)
 
 _OPEN = {route.pattern.rstrip("/") for route in ROUTES if not route.needs_key and "{" not in route.pattern}
 _OPEN_FOLDERS = tuple(

@@ -146,7 +146,8 @@ class _Host:
     async def _listening(self, agent: str) -> AsyncIterator[None]:
         """Serves the episode on loopback, and says where once it is set up."""
         listener, (file, server) = MCPListener(), SNIPPETS[agent]
-        with listener.address(self._seat) as url:
+        with listener.address(self._seat) as path:
+            url = listener.url + path
             text = f"The episode is at {url}\n\nIn {file}:\n{written(server, file, url=url)}"
             saying = asyncio.ensure_future(self._say(text))
             yield

@@ -43,6 +43,8 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
     program: JSONObject | None = None
     """Set by an agent that ran a program for the episode: its exit status, and what it printed."""
+    session: AsyncSession | None = field(default=None, repr=False, compare=False)
+    """The session, for agents that work in its sandbox."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class PlayedEpisode:
         self._agent = agent
         self._rules = rules
         self._model_slots = model_slots
-        self._conversation = Conversation(task_of(session), sample)
+        self._conversation = Conversation(task_of(session), sample, session=session)
         self._messages = self._conversation.messages
         self._tools: Sequence[ToolSpec] = ()
         self._rewards: list[float | None] = []

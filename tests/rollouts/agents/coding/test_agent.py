@@ -15,11 +15,14 @@ from ors.client import AsyncORS
 from ors.rollouts import EpisodeLimits, EpisodeRecord, Failed, Scored, Truncated, Unscored, Usage, rollouts
 from ors.rollouts.agents import Prices, resolve
 from ors.rollouts.records import RunInfo, RunWriter, read_run
-from tests.support.coding_agents import command, on_path, pretender
+from tests.support import workshop_environment
+from tests.support.coding_agents import command, for_sandboxes, on_path, pretender
 from tests.support.commands import refused, running
 from tests.support.hunt_environment import HINT, RIGHT, Essay, Hunt
 from tests.support.live_server import serving
+from tests.support.scripted_model import scripted_model
 from tests.support.waiting import wait_until
+from tests.support.workshop_environment import Closed, Workshop, sandbox
 
 KEY = "sk-a-secret-of-the-user"
 
@@ -37,9 +40,11 @@ def _pretender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_USER", "hidden")
 
 
-def played(url: str, how: str, cls: type[Environment] = Hunt, **rules: Any) -> EpisodeRecord:
+def played(
+    url: str, how: str, cls: type[Environment] = Hunt, base_url: str = "http://127.0.0.1:9", **rules: Any
+) -> EpisodeRecord:
     async def play() -> EpisodeRecord:
-        agent: Any = resolve(f"claude-code:{how}", base_url="http://127.0.0.1:9")
+        agent: Any = resolve(f"claude-code:{how}", base_url=base_url)
         async with AsyncORS(url) as client:
             env = client.environment(cls.name())
             try:
@@ -224,3 +229,61 @@ def test_records_keep_what_is_known_of_the_program(url: str, tmp_path: Path) -> 
         writer.append(record := played(url, "plays"))
     (found,) = read_run(tmp_path / "run").episodes()
     assert found.program == record.program
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with the pretender that sandboxes can read."""
+    with for_sandboxes() as made:
+        yield pretender(made / "bin", "/usr/bin/python3")
+
+
+@pytest.mark.parametrize("key", [KEY, ""])
+def test_a_program_plays_in_the_sandbox_of_an_episode_that_takes_agents_and_sees_no_key(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(Workshop, "sandbox", sandbox(str(folder)))
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    with scripted_model([], status=401) as model, serving(Server([Workshop])) as url:
+        record = played(url, "works", Workshop, base_url=model.url)
+    assert record.rewards == (workshop_environment.RIGHT,)
+    said, status = record.messages[-1].text.split()  # type: ignore[union-attr]
+    assert (len(said), status) == (43, "401")
+    assert model.keys == {key or "EMPTY"}
+    assert [path for path, _ in model.requests] == ["/v1/messages"]
+    assert record.usage == Usage(120, 7, 20)
+    assert program_of(record)["exit"] == 0
+
+
+def test_a_model_that_cannot_be_reached_is_told_to_a_program_in_a_sandbox(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workshop, "sandbox", sandbox(str(folder)))
+    with serving(Server([Workshop])) as url:
+        record = played(url, "works", Workshop)
+    assert record.messages[-1].text.split()[1] == "502"  # type: ignore[union-attr]
+
+
+def test_a_program_in_a_sandbox_tells_what_it_said_until_time_is_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workshop, "sandbox", sandbox(str(folder)))
+    with serving(Server([Workshop])) as url:
+        record = played(url, "ignores-sigterm", Workshop, limits=EpisodeLimits(seconds=2))
+    assert isinstance(record.outcome, Truncated)
+    assert program_of(record)["exit"] == -9
+    assert int(program_of(record)["output"]) > 0
+
+
+def test_a_program_that_a_sandbox_lacks_is_a_failure_of_the_agent() -> None:
+    with serving(Server([Workshop])) as url:
+        outcome = played(url, "works", Workshop).outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.who == "agent"
+    assert outcome.message.startswith("claude-code exited with 127: claude: command not found; the sandbox")
+
+
+def test_an_environment_whose_sandbox_takes_no_agents_is_played_from_here(url: str) -> None:
+    with serving(Server([Closed])) as closed:
+        said = played(closed, "shows-variables", Closed).messages[-1].text  # type: ignore[union-attr]
+    assert "--tools" in json.loads(said)["words"]

@@ -5,22 +5,26 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ors._masking import MASK, hidden
+from ors._masking import hidden
+from ors.client.sessions.program import SessionProgram
+from ors.errors import NotFound, ORSError
 from ors.models import SHORTEST_KEY, address
 from ors.providers import MODEL_NAMES, api_of
 from ors.providers.base import Prices
 from ors.providers.errors import ModelError, failure
 from ors.providers.messages import AgentMessage, SystemMessage
-from ors.rollouts.agents.coding.seat import MCPListener, Seat, prompt_of
-from ors.rollouts.agents.coding.table import CODING, Said, understood, written
+from ors.rollouts.agents.coding.seat import MCPListener, ModelDoor, Seat, prompt_of
+from ors.rollouts.agents.coding.table import CODING, JSON, Said, understood, written
 from ors.rollouts.episodes.episode import Conversation
-from ors.sandbox import Process, Sandbox, SandboxSpec
+from ors.sandbox import Process, SandboxSpec
 from ors.sandbox.backends import Unisolated
 from ors.sandbox.box import open_box
+from ors.sandbox.spec import HOME, PROXY_PORT
 from ors.types import ToolSpec, described
 
 FAREWELL_SECONDS = 30.0
@@ -29,10 +33,8 @@ READ_BYTES = 4 * 2**20
 """Of a program's output and of its errors, the end. Tokens are counted all over it."""
 KEPT_CHARACTERS = 16_000
 """Of both, in the record."""
-PASSED_ON = (
-    "PATH", "LANG", "LC_ALL", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
-)  # fmt: skip
+NOT_FOUND = 127
+PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ")
 """Variables of ours that a program gets. Others may be secrets."""
 
 
@@ -63,9 +65,10 @@ class CodingAgent:
             raise ValueError(f"{name} needs the program {row.command!r}, which is not on the PATH. {how}")
         self._name, self._model, self._prices = name, model, prices
         self._api = api_of(MODEL_NAMES[row.provider])
-        self._base_url, self._key = address(name, self._api, base_url, api_key)
-        self._secret = self._key if len(self._key) >= SHORTEST_KEY else ""
-        self._listener = MCPListener()
+        url, key = address(name, self._api, base_url, api_key)
+        self._secrets = [key] if len(key) >= SHORTEST_KEY else []
+        self._door = ModelDoor(url, key or "EMPTY")
+        self._listener = MCPListener(self._door)
         self._seats: dict[int, Seat] = {}
 
     async def reply(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AgentMessage:
@@ -76,36 +79,58 @@ class CodingAgent:
     async def joining(self, conversation: Conversation, tools: Sequence[ToolSpec]) -> AsyncIterator[None]:
         """Runs the program while an episode is played, and a little longer; keeps what it said."""
         seat = self._seats[id(conversation)] = Seat()
-        # In a sandbox that isolates nothing, since it ends all that was started in it, also without us.
-        opening = open_box(SandboxSpec(backend="none"), among=[Unisolated(warns=False)])
         try:
-            async with await opening as box, seat.joining(conversation, tools):
-                with self._listener.address(seat) as url:
-                    program = _Program(await self._started(box, url))
-                    watching = asyncio.ensure_future(self._watch(program, seat, _task(conversation)))
-                    try:
-                        yield
-                        seat.close()
-                        await asyncio.wait([watching], timeout=FAREWELL_SECONDS)
-                    finally:
-                        watching.cancel()
-                        seat.close()
-                        self._keep(program, await program.end(), seat, conversation)
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(seat.joining(conversation, tools))
+                path = stack.enter_context(self._listener.address(seat))
+                started = await self._inside(conversation, path) or await self._here(stack, path)
+                program = _Program(started)
+                watching = asyncio.ensure_future(self._watch(program, seat, _task(conversation)))
+                try:
+                    yield
+                    seat.close()
+                    await asyncio.wait([watching], timeout=FAREWELL_SECONDS)
+                finally:
+                    watching.cancel()
+                    seat.close()
+                    self._keep(program, await program.end(), seat, conversation)
         finally:
             del self._seats[id(conversation)]
 
     async def close(self) -> None:
         await self._listener.close()
+        await self._door.close()
 
-    async def _started(self, box: Sandbox, url: str) -> Process:
-        row, home = self._row, str(Path(box.work).with_name("home") / "agent")
-        words = {"model": self._model, "base_url": self._base_url, "url": url, "home": home}
-        settings = written(row.settings | row.server, row.file, **words)
-        await box.write_file(f"/home/agent/{row.file}", settings.encode())
+    async def _inside(self, conversation: Conversation, path: str) -> SessionProgram | None:
+        """Starts the program in the sandbox of the episode, if it takes agents."""
+        if conversation.session is None:
+            return None
+        given = self._given(self._row.inside, HOME, f"http://127.0.0.1:{PROXY_PORT}", path)
+        try:
+            return await SessionProgram.start(conversation.session, given, self._listener.port)
+        except NotFound:
+            return None
+
+    async def _here(self, stack: AsyncExitStack, path: str) -> Process:
+        # In a sandbox that isolates nothing, since it ends all that was started in it, also without us.
+        opening = open_box(SandboxSpec(backend="none"), among=[Unisolated(warns=False)])
+        box = await stack.enter_async_context(await opening)
+        home = str(Path(box.work).with_name("home") / "agent")
+        given = self._given(self._row.alone, home, self._listener.url, path)
+        for file, text in given["files"].items():
+            await box.write_file(file, text.encode())
         env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        env |= {"HOME": home, "TMPDIR": home, "NO_PROXY": "127.0.0.1", **row.variables}
-        env |= {self._api.url_variable: self._base_url, self._api.key_variables[-1]: self._key or "EMPTY"}
-        return await box.spawn([row.command, *(each.format(**words) for each in row.arguments)], env=env)
+        return await box.spawn(given["command"], env={**env, "TMPDIR": home, **given["env"]})
+
+    def _given(self, more: tuple[Sequence[str], JSON], home: str, here: str, path: str) -> dict[str, Any]:
+        """The program's words, variables, and settings; `here` is our address as it sees it."""
+        row, (arguments, settings), base_url = self._row, more, here + self._door.path
+        words = {"model": self._model, "base_url": base_url, "url": here + path, "home": home}
+        text = written(row.settings | settings | row.server, row.file, **words)
+        env = {"HOME": home, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **row.variables}
+        env |= {self._api.url_variable: base_url, self._api.key_variables[-1]: self._door.token}
+        command = [row.command, *(each.format(**words) for each in (*row.arguments, *arguments))]
+        return {"command": command, "env": env, "files": {f"{HOME}/{row.file}": text}}
 
     async def _watch(self, program: "_Program", seat: Seat, task: str) -> None:
         """Gives the program its task, and waits for its end, which is the agent's last move."""
@@ -127,6 +152,8 @@ class CodingAgent:
         if status != 0:
             line = self._printed(program.errors).rpartition("\n")[2] or "it printed no error"
             how = f"exited with {status}" if status > 0 else f"was ended by signal {-status}"
+            if status == NOT_FOUND and isinstance(program.process, SessionProgram):
+                line += "; the sandbox of the episode must have the program, on its PATH"
             raise AgentFailed(f"{self._name} {how}: {line}")
         return AgentMessage(said.text, stop="stop" if said.text else "empty", usage=said.usage)
 
@@ -144,18 +171,16 @@ class CodingAgent:
         return replace(said, text=self._hidden(said.text))
 
     def _printed(self, printed: bytearray) -> str:
-        # The key goes before the text is cut, which could cut it in two.
-        text = printed.decode(errors="replace").replace(self._secret or MASK, MASK).strip()
-        return self._hidden(text[-KEPT_CHARACTERS:])
+        return self._hidden(printed.decode(errors="replace").strip()[-KEPT_CHARACTERS:])
 
     def _hidden(self, text: str) -> str:
-        return hidden(text, [self._secret]) if self._secret else text
+        return hidden(text, self._secrets)
 
 
 class _Program:
     """A running program, and the end of what it has printed."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process | SessionProgram) -> None:
         self.process, self.output, self.errors = process, bytearray(), bytearray()
         reading = _read(process.read, self.output), _read(process.read_stderr, self.errors)
         self._reading = [asyncio.ensure_future(each) for each in reading]
@@ -163,7 +188,9 @@ class _Program:
     async def end(self) -> int:
         """Kills it, if it still runs; returns its exit status, negative for a signal."""
         self.process.kill()
-        status = await self.process.wait()
+        status = None
+        with suppress(ORSError):  # the connection to the server has broken
+            status = await self.process.wait()
         await asyncio.wait(self._reading)
         return -9 if status is None else status
 

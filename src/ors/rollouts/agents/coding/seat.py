@@ -12,14 +12,15 @@ import uvicorn
 
 from ors import mcp
 from ors._protocol import EVENT_STREAM
-from ors.client import ToolInvocation
-from ors.errors import ToolCallError
+from ors.client import ToolInvocation, http_transport
+from ors.errors import ToolCallError, TransportError
 from ors.providers.messages import AgentMessage, ToolMessage, UserMessage, text_blocks
 from ors.rollouts.episodes.episode import Conversation
 from ors.types import Blocks, ToolSpec, described
 
 OVER = "The episode is over."
-LARGEST_MESSAGE = 16 * 2**20
+HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+LARGEST_MESSAGE = 64 * 2**20
 
 
 class Reply(NamedTuple):
@@ -28,7 +29,8 @@ class Reply(NamedTuple):
     status: int
     body: bytes = b""
     messages: AsyncIterator[bytes | None] | None = None
-    """Progress, or None as a sign of life, and at last the answer."""
+    """Progress, or None as a sign of life, and at last the answer; the model's own, if it has headers."""
+    headers: Mapping[str, str] | None = None
 
 
 class Seat:
@@ -153,21 +155,25 @@ async def _messages(message: mcp.Message, task: asyncio.Task[Reply]) -> AsyncIte
 class MCPListener:
     """Serves seats over MCP on loopback, each at an address that nobody can guess."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: "ModelDoor | None" = None) -> None:
+        self._model = model
         self._seats: dict[str, Seat] = {}
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         settings: Any = {"log_config": None, "access_log": False, "lifespan": "off", "ws": "none"}
-        self._server = _Uvicorn(uvicorn.Config(self, timeout_graceful_shutdown=2, **settings))
+        settings |= {"timeout_graceful_shutdown": 2, "timeout_keep_alive": 3600}
+        self._server = _Uvicorn(uvicorn.Config(self, **settings))
         self._serving: asyncio.Task[None] | None = None
 
     @contextmanager
     def address(self, seat: Seat) -> Iterator[str]:
-        """Serves a seat; yields its URL."""
+        """Serves a seat; yields the path of its URL."""
         self._serving = self._serving or asyncio.ensure_future(self._server.serve([self._socket]))
         path = f"/mcp/{token_urlsafe(32)}"
         self._seats[path] = seat
         try:
-            yield f"http://127.0.0.1:{self._socket.getsockname()[1]}{path}"
+            yield path
         finally:
             del self._seats[path]
 
@@ -179,31 +185,60 @@ class MCPListener:
         self._socket.close()
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        reply = await self._reply(scope, receive)
-        headers = [(b"cache-control", b"no-cache"), (b"allow", b"POST")]
+        body, more = bytearray(), True
+        while more and len(body) <= LARGEST_MESSAGE:
+            part = await receive()
+            body += part.get("body", b"")
+            more = part.get("more_body", False)
+        reply = Reply(413) if more else await self._reply(scope, bytes(body))
+        told = {"cache-control": "no-cache", "allow": "POST", **(reply.headers or {})}
         if reply.messages is None:
-            length = str(len(reply.body)).encode()
-            headers += [(b"content-type", b"application/json"), (b"content-length", length)]
-        else:
-            headers += [(b"content-type", EVENT_STREAM.encode())]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+            told |= {"content-type": "application/json", "content-length": str(len(reply.body))}
+        elif reply.headers is None:
+            told |= {"content-type": EVENT_STREAM}
+        fields = [(name.encode(), value.encode("latin-1")) for name, value in told.items()]
+        await send({"type": "http.response.start", "status": reply.status, "headers": fields})
         if reply.messages is not None:
             async for each in reply.messages:
-                await send({"type": "http.response.body", "body": mcp.event(each), "more_body": True})
+                part = mcp.event(each) if reply.headers is None else each
+                await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": reply.body})
 
-    async def _reply(self, scope: dict[str, Any], receive: Any) -> Reply:
+    async def _reply(self, scope: dict[str, Any], body: bytes) -> Reply:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if self._model is not None and scope["path"].startswith(self._model.path):
+            return await self._model.passed_on(scope, headers, body)
         seat = self._seats.get(scope["path"].rstrip("/"))
         if seat is None or scope["method"] != "POST":
             return Reply(404 if seat is None else 405)
-        body, more = b"", True
-        while more:
-            part = await receive()
-            body, more = body + part.get("body", b""), part.get("more_body", False)
-            if len(body) > LARGEST_MESSAGE:
-                return Reply(413)
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         return await seat.heard(body, headers, streams=EVENT_STREAM in headers.get("accept", "").lower())
+
+
+class ModelDoor:
+    """The model, for programs elsewhere: passes requests on, with the key that they do not get."""
+
+    def __init__(self, base_url: str, key: str) -> None:
+        self.token = token_urlsafe(32)
+        """Stands for the key."""
+        self.path = f"/model/{self.token}"
+        self._key, self._transport = key, http_transport(base_url)
+
+    async def passed_on(self, scope: dict[str, Any], headers: dict[str, str], body: bytes) -> Reply:
+        path = scope["raw_path"].decode().removeprefix(self.path)
+        target = f"{path}?{scope['query_string'].decode()}".rstrip("?")
+        told = {name: value.replace(self.token, self._key) for name, value in _kept(headers).items()}
+        try:
+            response = await self._transport.send(scope["method"], target, told, body or None)
+        except TransportError as error:
+            return Reply(502, str(error).encode())
+        return Reply(response.status, messages=response.body, headers=_kept(response.headers))
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+def _kept(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
 
 
 class _Uvicorn(uvicorn.Server):

@@ -26,7 +26,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodingProgram:
-    """One coding agent. Its settings allow no tools but ours, and ask no questions.
+    """One coding agent. Its settings ask no questions.
 
     `{url}` stands for the episode, `{model}` and `{base_url}` for the model, `{home}` for the program's home.
     The variables for the key and the URL of its provider are always set.
@@ -46,6 +46,10 @@ class CodingProgram:
     """The settings that name our MCP server."""
     settings: JSON = field(default_factory=dict)
     """The other settings."""
+    alone: tuple[Sequence[str], JSON]
+    """Further arguments and settings that leave it no tools but ours."""
+    inside: tuple[Sequence[str], JSON]
+    """Those that let it use its own tools too, in the episode's sandbox."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -128,8 +132,13 @@ CODING: Mapping[str, CodingProgram] = {
         command="claude", package="@anthropic-ai/claude-code", provider="anthropic", said=_claude,
         arguments=(
             "-p", "--model", "{model}", "--mcp-config", "{home}/.mcp.json", "--strict-mcp-config",
-            "--allowedTools", "mcp__ors", "--tools", "", "--output-format", "json",
+            "--output-format", "json",
         ),
+        alone=(("--allowedTools", "mcp__ors", "--tools", ""), {}),
+        inside=((
+            "--allowedTools", "mcp__ors,Bash,Edit,Glob,Grep,Read,Write",
+            "--tools", "Bash,Edit,Glob,Grep,Read,Write",
+        ), {}),
         file=".mcp.json",
         server={"mcpServers": {"ors": {"type": "http", "url": "{url}"}}},
         variables={
@@ -148,14 +157,15 @@ CODING: Mapping[str, CodingProgram] = {
         }}},
         settings={
             "model": "{model}", "model_provider": "ors",
-            "sandbox_mode": "read-only", "web_search": "disabled",
+            "web_search": "disabled",
             "model_providers": {"ors": {
                 "name": "ors", "base_url": "{base_url}", "env_key": "OPENAI_API_KEY", "wire_api": "responses",
             }},
-            "features": dict.fromkeys((
-                "shell_tool", "unified_exec", "view_image", "goals", "multi_agent", "apps", "plugins",
-            ), False),
         },
+        alone=((), {"sandbox_mode": "read-only", "features": dict.fromkeys((
+            "shell_tool", "unified_exec", "view_image", "goals", "multi_agent", "apps", "plugins",
+        ), False)}),
+        inside=((), {"sandbox_mode": "danger-full-access", "approval_policy": "never"}),
     ),
     "gemini-cli": CodingProgram(
         command="gemini", package="@google/gemini-cli", provider="google", said=_gemini,
@@ -163,9 +173,14 @@ CODING: Mapping[str, CodingProgram] = {
         file=".gemini/settings.json",
         server={"mcpServers": {"ors": {"httpUrl": "{url}", "trust": True}}},
         settings={
-            "tools": {"core": ["mcp_ors_*"]}, "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
             "privacy": {"usageStatisticsEnabled": False}, "general": {"disableAutoUpdate": True},
         },
+        alone=((), {"tools": {"core": ["mcp_ors_*"]}}),
+        inside=((), {"tools": {"core": [
+            "mcp_ors_*", "glob", "grep_search", "list_directory", "read_file", "read_many_files", "replace",
+            "run_shell_command", "write_file",
+        ]}}),
         variables={"GEMINI_CLI_TRUST_WORKSPACE": "true"},
     ),
     "opencode": CodingProgram(
@@ -175,12 +190,13 @@ CODING: Mapping[str, CodingProgram] = {
         server={"mcp": {"ors": {"type": "remote", "url": "{url}", "enabled": True, "oauth": False}}},
         settings={
             "model": "ors/{model}", "small_model": "ors/{model}", "autoupdate": False, "share": "disabled",
-            "permission": {"*": "deny", "ors_*": "allow"},
             "provider": {"ors": {
                 "npm": "@ai-sdk/openai-compatible", "models": {"{model}": {"tool_call": True}},
                 "options": {"baseURL": "{base_url}", "apiKey": "{env:OPENAI_API_KEY}"},
             }},
         },
+        alone=((), {"permission": {"*": "deny", "ors_*": "allow"}}),
+        inside=((), {"permission": {"*": "allow", "webfetch": "deny", "websearch": "deny"}}),
         variables={"OPENCODE_DISABLE_MODELS_FETCH": "1"},
     ),
 }
