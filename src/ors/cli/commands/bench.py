@@ -8,7 +8,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,8 @@ from ors import JSONObject, ToolSpec
 from ors.cli.errors import WrongUsage, wrong_usage
 from ors.cli.options.shared import COUNT, JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json, print_table, shortened
-from ors.cli.targets.connect import PATIENCE, greet, known_name
-from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url
+from ors.cli.targets.connect import PATIENCE, known_name
+from ors.cli.targets.process import reached
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.schemas import find_tool, sample, typed_input
@@ -28,7 +27,7 @@ from ors.schemas import find_tool, sample, typed_input
 OVERTIME_SECONDS = 5.0
 """Time for running calls to finish after the measurement has ended."""
 PAUSE_SECONDS = 0.1
-MOST_KINDS_OF_ERRORS = 20
+MOST_ERRORS = 20
 MOST_TASKS = 1000
 
 
@@ -55,15 +54,13 @@ class Tally:
 
     def fail(self, error: Exception | str) -> None:
         kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        kind = " ".join(kind.split())[:120]
-        known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
-        self.errors[kind if known else "other errors"] += 1
+        self.errors[" ".join(kind.split())[:120]] += 1
 
     def figures(self) -> dict[str, float | None]:
-        counts = {"calls": len(self.calls), "episodes": self.episodes}
+        seconds = self.seconds or math.inf
         figures: dict[str, float | None] = {
-            f"{name}_per_second": count / self.seconds if self.seconds else 0.0
-            for name, count in counts.items()
+            "calls_per_second": len(self.calls) / seconds,
+            "episodes_per_second": self.episodes / seconds,
         }
         for name, durations in (("call", self.calls), ("open", self.opened)):
             for label, percent in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
@@ -73,9 +70,8 @@ class Tally:
 
 def percentile(seconds: Sequence[float], percent: float) -> float | None:
     """Percentile in milliseconds; None without durations."""
-    if not seconds:
-        return None
-    return 1000 * sorted(seconds)[math.ceil(len(seconds) * percent / 100) - 1]
+    place = math.ceil(len(seconds) * percent / 100) - 1
+    return 1000 * sorted(seconds)[place] if seconds else None
 
 
 async def _episodes(env: AsyncEnvironment, plan: LoadPlan, tally: Tally) -> None:
@@ -131,18 +127,15 @@ def bench(where: str, as_json: bool, api_key: str | None, **how: Any) -> None:
     finished. All load comes from this process. A TARGET is served by a child process.
     """
     tally = Tally()
-    with ExitStack() as stack:
-        url = as_url(where) or stack.enter_context(served(where))
-        greet(url, api_key)
-        with suppress(KeyboardInterrupt):
-            asyncio.run(_measure(url, tally, api_key, quiet=as_json, **how))
+    with reached(where, api_key=api_key) as url, suppress(KeyboardInterrupt):
+        asyncio.run(_measure(url, tally, api_key, quiet=as_json, **how))
     if as_json:
         counts = {"calls": len(tally.calls), "episodes": tally.episodes, "errors": dict(tally.errors)}
         print_json({"where": where, "seconds": tally.seconds, **counts, **tally.figures()})
     else:
         rows = [(name.replace("_", " "), _figure(value)) for name, value in tally.figures().items()]
         print_table(("", where), [*rows, ("errors", f"{tally.errors.total():,}")])
-        for kind, count in tally.errors.most_common():
+        for kind, count in tally.errors.most_common(MOST_ERRORS):
             click.echo(f"{count:,} × {kind}", err=True)
     if not tally.seconds or tally.errors:
         raise click.exceptions.Exit(1)
@@ -208,6 +201,4 @@ def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
 
 
 def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

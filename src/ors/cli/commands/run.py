@@ -1,9 +1,7 @@
 """`ors run`: runs a file that was written for openreward or ors-sdk, unchanged."""
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,12 @@ import click
 
 from ors import Limits
 from ors.cli.commands.serve import Serving, serving_flags
-from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import TARGET, Command, HostingFlags, given, options, typed
-from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
-from ors.errors import ORSError
+from ors.cli.targets.program import DATA, Program, has_data, with_data
 from ors.openreward import Names
 from ors.openreward.sandboxes import AsyncOpenReward
-from ors.server import LAUNCH, Server, is_loopback
-from ors.server.app import App
-from ors.server.episodes.environments import ServedEnvironment
+from ors.server import LAUNCH, is_loopback
 from ors.server.sessions.admission import Keys
 
 CHOOSE = (
@@ -68,32 +63,6 @@ def _chosen(name: str, value: Any, file: Mapping[str, Any]) -> Any:
     return value if given(name) else file[name]
 
 
-def _tell_of_tasks(sought: Sought, server: Server, slot: int) -> None:
-    """Says at the start which environments have no tasks."""
-    if slot:  # the first worker says it for all
-        sought.stop()
-        return
-
-    def look(app: App, environments: Mapping[str, ServedEnvironment]) -> None:
-        # Not by a request: another worker might get it, and only the one that lists tasks sees the paths.
-        task = asyncio.create_task(_say_what_lacks(sought, environments.values()))
-        app.tasks.add(task)
-        task.add_done_callback(app.tasks.discard)
-
-    server.extend(look, ())
-
-
-async def _say_what_lacks(sought: Sought, environments: Iterable[ServedEnvironment]) -> None:
-    for env in environments:
-        try:
-            if not any([await env.num_tasks(split.name) for split in env.splits]):
-                click.echo(f"{env.name} has no tasks in any split{sought.told()}", err=True)
-        except ORSError as error:  # without a hint, the banner and the log say what is wrong
-            if hint := sought.hint(str(error)):
-                click.echo(f"{env.name}: {clean(str(error))}{hint}", err=True)
-    sought.stop()
-
-
 @click.command(
     cls=Command,
     examples=["ors run server.py --port 8000", "ors run server.py --data data", "ors run -m package"],
@@ -129,10 +98,10 @@ def run(
     """
     if openreward is None and find_spec("openreward") is not None:
         raise WrongUsage(CHOOSE)
-    serving = serving.prepared([program])
+    code = Program(program, is_module, arguments)
+    serving = replace(serving.prepared([program]), lacking=code.lacking)
     if data is not None and not has_data(data):
         raise click.exceptions.Exit(with_data(data, serving.secrets))
-    code = Program(program, is_module, arguments, Sought())
     if openreward == "installed":
         _refuse_flags()
         code.run()
@@ -140,9 +109,8 @@ def run(
     Names().install()
     AsyncOpenReward.hosting = hosting.hosting(Path(DATA) if Path(DATA).is_dir() else None)
     serving.delegate()
-    launcher = Launcher(replace(serving, on_start=partial(_tell_of_tasks, code.sought)))
+    launcher = Launcher(serving)
     LAUNCH.set(launcher)
-    code.sought.start()
     code.run()
     if not launcher.launched:
         raise Unreachable(f"{code.name} ended without calling run() of a Server")

@@ -60,8 +60,8 @@ class Serving:
     variants: Sequence[str] = ()
     """NAME:TARGET, as `--as` gives them."""
     keys: Sequence[ApiKey] = ()
-    on_start: Callable[[Server, int], object] = lambda server, slot: None
-    """Called when a server of this process listens, with its slot among the workers."""
+    lacking: Callable[[str], str] = lambda problem: ""
+    """What helps against a problem with the tasks of an environment."""
 
     def prepared(
         self, targets: Sequence[str], names: Sequence[str] = (), *, on_ray: bool = False
@@ -174,11 +174,9 @@ class Serving:
             return
         names = [cls.name().lower() for cls in classes]
 
-        def listening(url: str) -> None:
-            self.announce([url], names)
-            self.on_start(server, 0)
-
-        runner = server.runner(self.host, self.port, on_start=listening, **access)
+        runner = server.runner(
+            self.host, self.port, on_start=lambda url: self.announce([url], names), **access
+        )
         socket = self.inherited.listener or flags.listener(self.host, self.port)
         if self.inherited.lifeline is not None:
             self.inherited.lifeline.end = runner.orphaned
@@ -189,12 +187,9 @@ class Serving:
     def _work(self, server: Server, config: WorkerConfig, access: dict[str, Any]) -> None:
         from ors.cluster.worker import Worker
 
-        def listening(url: str) -> None:
-            self.on_start(server, config.slot)
-
         line = self.inherited.lifeline
         assert line is not None
-        worker = Worker(server, self.host, config, line, on_start=listening, **access)
+        worker = Worker(server, self.host, config, line, **access)
         with self.logging():
             worker.run()
 
@@ -223,6 +218,7 @@ class Serving:
             key=next((key.secret for key in self.keys), None),
             notes=[recording] if self.record else [],
             as_json=self.as_json,
+            lacking=self.lacking,
         )
         banner.show(urls, names)
 

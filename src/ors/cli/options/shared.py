@@ -126,16 +126,33 @@ class ImageFlags:
             os.environ[VARIABLE] = "\n".join(map("=".join, self.images.items()))
 
 
-class Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A type of options whose text a function reads; its ValueError says what is wrong."""
 
-    name = "SIZE"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
-        if found is None:
-            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
-        return int(float(found[1]) * UNITS[found[2]])
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str | int | float):  # a table of pyproject.toml, or converted already
+            return value
+        try:
+            return self._read(str(value))
+        except OSError as error:
+            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a size, such as 500M or 2G")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+BYTES = Parsed("SIZE", _bytes)
+"""An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +161,7 @@ class HostingFlags(ImageFlags):
 
     host_root: bool = flag("Use this machine's programs for all other images.", is_flag=True)
     open_network: bool = flag("Give sandboxes the network that they ask for.", is_flag=True)
-    sandbox_memory: int | None = flag("Maximum memory of one sandbox; beyond it, 400.", type=Bytes())
+    sandbox_memory: int | None = flag("Maximum memory of one sandbox; beyond it, 400.", type=BYTES)
 
     def hosting(self, data: Path | None) -> "Hosting":
         from ors.openreward.hosting import Hosting
@@ -199,44 +216,28 @@ for place in (FOLDER, EXISTING_FOLDER):
     place.name = "folder"
 
 
-class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    name = "JSON"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
-        if isinstance(value, dict):
-            return value
-        try:
-            if value == "-":
-                value = sys.stdin.read()
-            elif value.startswith("@"):
-                value = Path(value[1:]).read_text(encoding="utf-8")
-            found = json.loads(value)
-        except OSError as error:
-            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
-        except ValueError as error:
-            self.fail(f"not valid JSON: {error}", param, ctx)
-        if not isinstance(found, dict):
-            self.fail("not a JSON object, such as '{\"answer\": 4}'", param, ctx)
-        return found
+def _json_object(text: str) -> JSONObject:
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        text = Path(text[1:]).read_text(encoding="utf-8")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object, such as '{\"answer\": 4}'")
+    return found
 
 
-JSON = _JSONObject()
+JSON = Parsed("JSON", _json_object)
 
 
-class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """NAME=VALUE, or NAME alone for the value of the variable NAME."""
-
-    name = "NAME[=VALUE]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, secret = value.partition("=")
-        if not equals and name not in os.environ:
-            self.fail(f"there is no environment variable {name}", param, ctx)
-        return name, secret if equals else os.environ[name]
+def _secret(text: str) -> tuple[str, str]:
+    name, equals, secret = text.partition("=")
+    if not equals and name not in os.environ:
+        raise ValueError(f"there is no environment variable {name}")
+    return name, secret if equals else os.environ[name]
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -263,7 +264,10 @@ log_flags = stacked(
 )
 environment = click.option("--env", metavar="NAME", help="Environment to use, if there are several.")
 secrets = access(
-    "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
+    "--secret",
+    type=Parsed("NAME[=VALUE]", _secret),
+    multiple=True,
+    help="Secret for the environment; NAME alone means $NAME.",
 )
 traceback = click.option(
     "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."

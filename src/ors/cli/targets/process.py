@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import FrameType
@@ -18,6 +18,8 @@ import click
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
+from ors.cli.targets.connect import greet
+from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import given_settings, words
 from ors.server.process.system import LIFELINE, tied
 
@@ -61,6 +63,15 @@ def served(*targets: str, variant: Sequence[str] | None = None, **variables: str
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+@contextmanager
+def reached(*targets: str, api_key: str | None, variant: Sequence[str] | None = None) -> Iterator[str]:
+    """The URL of a server that answers: the only target, or one that serves the targets meanwhile."""
+    with ExitStack() as stack:
+        url = as_url(targets[0]) or stack.enter_context(served(*targets, variant=variant))
+        greet(url, api_key)
+        yield url
 
 
 POLL_SECONDS = 0.3

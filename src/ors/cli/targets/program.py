@@ -7,10 +7,9 @@ import runpy
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -31,7 +30,6 @@ class Program:
     name: str
     is_module: bool
     arguments: Sequence[str]
-    sought: "Sought"
 
     @property
     def folder(self) -> Path:
@@ -54,9 +52,17 @@ class Program:
         except ModuleNotFoundError as error:
             raise Unreachable(f"{self.name} needs {self._missing(error)}") from error
         except Exception as error:
-            lacks = self.sought.hint(str(error)) if isinstance(error, OSError) else ""
+            lacks = self.lacking(str(error)) if isinstance(error, OSError) else ""
             why = f"{one_line(error)}{raised_at(error, self.folder)}{lacks}"
             raise Unreachable(f"Cannot run {self.name}: {why}") from error
+
+    def lacking(self, problem: str) -> str:
+        """What helps against a problem of a program that reads data which is not there."""
+        if os.path.exists(DATA):
+            return ""
+        code = self.folder.rglob("*.py")
+        wanted = DATA in problem or any(DATA in path.read_text(errors="replace") for path in code)
+        return f"; pass --data FOLDER, which becomes {DATA}" if wanted else ""
 
     def _missing(self, error: ModuleNotFoundError) -> str:
         package = str(error.name or error).partition(".")[0]
@@ -67,52 +73,6 @@ class Program:
         text += f"-r {shown_path(beside)}"
         named = re.search(re.escape(package).replace("_", "[-_]"), beside.read_text(errors="replace"), re.I)
         return text if named else f"{text} {package} (that file does not name it)"
-
-
-@dataclass
-class Sought:
-    """Paths that the program looks for and that are not there, until `stop`."""
-
-    paths: dict[str, None] = field(default_factory=dict)
-    stop: Callable[[], None] = lambda: None
-
-    def start(self) -> None:
-        plain, going = os.stat, [True]
-
-        def note(path: Any) -> None:
-            if going and isinstance(path, str | os.PathLike):
-                try:
-                    plain(path)
-                except (OSError, ValueError):
-                    self.paths[os.path.abspath(os.fsdecode(path))] = None
-
-        def stat(path: Any, **how: Any) -> os.stat_result:  # `os.path.exists` and pathlib end here
-            note(path)
-            return plain(path, **how)
-
-        def heard(event: str, arguments: tuple[Any, ...]) -> None:
-            if event in ("open", "os.listdir", "os.scandir"):
-                note(arguments[0])
-
-        def stop() -> None:
-            os.stat = plain
-            going.clear()
-
-        os.stat, self.stop = stat, stop
-        sys.addaudithook(heard)
-
-    def told(self) -> str:
-        """The last two of them that may be data, in words; empty if there are none."""
-        system = (sys.prefix, sys.base_prefix, "/proc/", "/sys/", "/etc/", "/dev/")
-        kept = (path for path in reversed(self.paths) if not path.endswith((".py", ".pyc", "pyvenv.cfg")))
-        found = [path for path in kept if not path.startswith(system)]
-        found = [path for path in found if path.startswith(DATA)] or found
-        return f": {' and '.join(found[:2])} not found{self.hint()}" if found else ""
-
-    def hint(self, text: str = "") -> str:
-        """What helps against an error with this text, if the program has looked for its data in vain."""
-        wanted = DATA in text or any(path.startswith(DATA) for path in self.paths)
-        return f"; pass --data FOLDER, which becomes {DATA}" if wanted and not os.path.exists(DATA) else ""
 
 
 def has_data(folder: str) -> bool:
