@@ -22,8 +22,6 @@ from ors.quality.subject import (
 from ors.schemas import emptiest, needs_choice, needs_example
 from ors.types import text_and_images
 
-MOST_APART = 5
-"""Episodes of a comparison with one companion, if it finds a difference and repeats both."""
 FEWEST_PLAYS = 10
 """Finds a fault of every fifth episode with a chance of 90%, even with one sample."""
 
@@ -130,12 +128,8 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
         async with subject.opened(sample) as episode:
             prompt, tools = episode.prompt, episode.tools
     except ORSError as error:
-        report.found(
-            "opens",
-            f"an episode cannot be opened: {reason(error)}",
-            where=str(sample),
-            source=parted(str(error))[1],
-        )
+        text, source = f"an episode cannot be opened: {reason(error)}", parted(str(error))[1]
+        report.found("opens", text, where=str(sample), source=source)
         return None
     text, images = text_and_images(prompt)
     if not text.strip() and not images:
@@ -229,9 +223,8 @@ def _judge(
             source=source,
         )
     elif made.reason == "not_found":
-        subject.report.found(
-            "not-there", f"{tool} is listed, but a call to it is refused: {short(made.error)}"
-        )
+        text = f"{tool} is listed, but a call to it is refused: {short(made.error)}"
+        subject.report.found("not-there", text)
     elif made.reason == "input_validation" and fits:
         words = f"{tool} refuses inputs that fit its schema"
         if any(finding.text.startswith(words) for finding in subject.report.findings):

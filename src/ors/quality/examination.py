@@ -200,7 +200,7 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
     name = subject.report.environment
     for what, step in STEPS.items():
         if what == "episodes":
-            on_step(name, f"plays up to {_most(subject)} episodes")
+            on_step(name, f"plays up to {subject.plan.most} episodes")
         if subject.stuck:
             subject.report.not_tried[what] = subject.stuck
             continue
@@ -208,16 +208,3 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
         with suppress(Stuck):
             await step(subject)
     subject.report.figures["episodes"] = subject.played
-
-
-def _most(subject: EnvironmentUnderTest) -> int:
-    samples, each = len(subject.samples), episodes.plays(subject)
-    apart = 2 * episodes.MOST_APART
-    most = samples * (3 + each + apart) + 1
-    if solutions.solution(subject) is not None:
-        most += samples * each + solutions.MOST_BESIDE * apart
-    if solutions.submits_files(subject):
-        most += solutions.MOST_CHEATED * (1 + len(solutions.CHEATS))
-    if subject.cls is not None:
-        most += leftovers.FEWEST_EPISODES + subject.plan.episodes
-    return min(most, subject.plan.most)

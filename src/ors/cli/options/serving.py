@@ -51,6 +51,7 @@ EXPOSED = (
 class _Key(Parsed):
     envvar_list_splitter = ","
 
+
 EXISTING = click.Path(exists=True, dir_okay=False)
 
 
