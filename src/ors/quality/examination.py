@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ORSError, ServerFailed
-from ors.quality import episodes, leftovers, listings, solutions
+from ors.quality import episodes, leftovers, listings
 from ors.quality.findings import QualityReport
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
 from ors.server.observe.events import Event, LoopHeld
@@ -104,8 +104,8 @@ STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
     "tools": listings.examine_tools,
     "episodes": episodes.examine,
-    "gold solution": solutions.examine_gold,
-    "forged grades": solutions.examine_graders,
+    "gold solution": episodes.examine_gold,
+    "forged grades": episodes.examine_graders,
     "leftovers and memory": leftovers.examine,
 }
 

@@ -31,7 +31,7 @@ from ors.rollouts import (
     rollouts,
 )
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.records import Finding, Run, RunWriter, read_run
+from ors.rollouts.records import Run, RunWriter, read_run
 from ors.rollouts.records.writer import declare
 
 STOP_AFTER = 20
@@ -78,7 +78,6 @@ class EvalRun:
                 declare(writer.folder, {name: declared})
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
                 tally.range = declared.range
-                tally.tell = (lambda finding: None) if quiet else _tell
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how = {"concurrency": concurrency, "secrets": self.secrets, "skip": skip, "keep_tasks": True}
                 how |= self.plan.playing()
@@ -125,10 +124,6 @@ def _over(total: EpisodeLimits, usage: Usage) -> str:
     reached = total.reached(0, usage)
     flag = "" if reached is None else f"--max-total-{reached.limit}"
     return "" if reached is None else f"Stopped at {reached.detail}, the limit of the run; raise {flag}"
-
-
-def _tell(finding: Finding) -> None:
-    click.echo(f"Finding: {clean(str(finding))}", err=True)
 
 
 def _without_content(record: EpisodeRecord, error: Exception) -> EpisodeRecord:
