@@ -39,14 +39,11 @@ class HeldLoops:
                 self.found[event.environment, event.method] = event
 
 
-def while_serving(server: Server, work: Callable[[str], T]) -> T:
+def _while_serving(server: Server, work: Callable[[str], T]) -> T:
     """Serves in this thread while another thread runs `work(url)`; returns its result.
 
     The server gets the main thread, as in `ors serve`, because environment code may need it for signals.
-    Exceptions of environments are reported by the caller, so they are not logged.
-
-    Raises:
-        KeyboardInterrupt: a signal stopped the server before the work was done.
+    Exceptions of environments are findings, so they are not logged.
     """
     outcome = Future[T]()
 
@@ -149,7 +146,7 @@ def _while_served(
     held = HeldLoops()
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
     server = Server(classes, told, limits=limits, observers=[held], inspector=False)
-    reports = while_serving(server, work)
+    reports = _while_serving(server, work)
     for report, event in product(reports, held.found.values()):
         if event.environment == report.environment:
             report.found(

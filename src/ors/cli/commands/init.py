@@ -1,6 +1,5 @@
 """`ors init` and `ors card`: a package with a new environment, and the card in its README."""
 
-import json
 import keyword
 import os
 import re
@@ -8,15 +7,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import click
 
@@ -80,9 +75,6 @@ def init(name: Path, template: str, as_json: bool) -> None:
         click.echo(f"  {name / path}")
     click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
     click.echo(f"Test it:   cd {name} && pip install --find-links {WHEELS} -e '.[dev]' && pytest")
-    if origin := local_origin():
-        click.echo(f"ors-kit is installed from {origin}. To install {name} elsewhere, add a wheel of it:")
-        click.echo(f"           pip wheel --no-deps --wheel-dir {name / WHEELS} {origin}")
 
 
 def _names(given: str) -> Names:
@@ -116,15 +108,6 @@ def _files(folder: Traversable, at: str = "") -> dict[str, str]:
         else:
             found[f"{at}{entry.name}"] = entry.read_text(encoding="utf-8")
     return found
-
-
-def local_origin() -> str | None:
-    """The folder or wheel that this package was installed from; None if that was an index."""
-    with suppress(PackageNotFoundError):
-        if recorded := distribution("ors-kit").read_text("direct_url.json"):  # PEP 610
-            url = urlsplit(json.loads(recorded)["url"])
-            return url2pathname(url.path) if url.scheme == "file" else None
-    return None
 
 
 BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"

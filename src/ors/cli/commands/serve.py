@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from ors import Environment, Limits, Server
 from ors.cli.errors import Unreachable, WrongUsage, one_line
 from ors.cli.options import serving as flags
 from ors.cli.options import shared
+from ors.cli.options.shared import flag
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.connect import ray_cluster
@@ -39,19 +40,26 @@ SHOWS_SOURCE = (
 )
 
 
-@dataclass(frozen=True)
-class Serving:
+@dataclass(frozen=True, kw_only=True)
+class Serving(flags.Address):
     """The options that `ors serve` and `ors run` share."""
 
-    host: str
-    port: int
-    reloading: bool
-    return_errors: str
-    log_level: str
-    log_json: bool
-    as_json: bool
-    record: Path | None
-    record_private: bool
+    reloading: bool = flag(
+        "Restart when a file changes. Running calls have --grace-seconds to finish.",
+        names=("--reload", "reloading"),
+        is_flag=True,
+    )
+    return_errors: str = flag(
+        "What clients see of an exception: nothing, its message, the message and your line of code "
+        "that raised it (loopback only), or the stack trace.",
+        type=click.Choice(["none", "exception", "line", "stacktrace"]),
+        default="exception",
+    )
+    record: Path | None = flag(
+        "Record every session as an episode of a run in this folder.", type=shared.FOLDER
+    )
+    record_private: bool = flag("Also record the private fields of tasks.", is_flag=True)
+    as_json: bool = flag("Print JSON.", names=("--json", "as_json"), is_flag=True)
     access: flags.Access
     workers: flags.Workers
     limits: Limits
@@ -204,11 +212,6 @@ class Serving:
             server.show_runs(RunsApi(self.record))
         return server
 
-    @contextmanager
-    def logging(self) -> Iterator[None]:
-        with closing(logs.configure(self.log_level, self.log_json)):
-            yield
-
     def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
         inspector = self.access.inspector
         recording = f"Recording sessions to {self.record} (reward: the sum of all steps)"
@@ -226,28 +229,7 @@ class Serving:
 def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
     """The options of `ors serve` without those of Ray, passed to the command as one `serving`."""
     return shared.stacked(
-        shared.address_flags,
-        click.option(
-            "--reload",
-            "reloading",
-            is_flag=True,
-            help="Restart when a file changes. Running calls have --grace-seconds to finish.",
-        ),
-        shared.log_flags,
-        click.option(
-            "--return-errors",
-            type=click.Choice(["none", "exception", "line", "stacktrace"]),
-            default="exception",
-            help="What clients see of an exception: nothing, its message, the message and your line of code "
-            "that raised it (loopback only), or the stack trace.",
-        ),
-        click.option(
-            "--record",
-            type=shared.FOLDER,
-            help="Record every session as an episode of a run in this folder.",
-        ),
-        click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
-        shared.as_json,
+        shared.flags_of(Serving),
         shared.options("Access", "access", flags.Access),
         flags.limit_flags,
         shared.options("Workers", "workers", flags.Workers),

@@ -2,10 +2,10 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
 import click
@@ -178,18 +178,13 @@ MOST_RESERVED = 96
 
 def affordable(concurrency: int) -> int:
     """How many episodes can run at once; raises the limit of open files first, as far as it can be."""
-    if sys.platform == "win32":
-        return concurrency
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = getrlimit(RLIMIT_NOFILE)
     wanted = MOST_RESERVED + PER_EPISODE * concurrency
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == RLIM_INFINITY or soft >= wanted:
         return concurrency
     with suppress(ValueError, OSError):  # some systems allow less than they say
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        setrlimit(RLIMIT_NOFILE, (wanted if hard == RLIM_INFINITY else min(wanted, hard), hard))
+    soft, _ = getrlimit(RLIMIT_NOFILE)
     fits = max(1, (soft - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
     if fits < concurrency:
         text = f"{concurrency:,} concurrent episodes need more open files than the limit of {soft:,}"

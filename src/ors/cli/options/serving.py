@@ -8,7 +8,7 @@ import ssl
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
@@ -22,6 +22,7 @@ from ors.cli.options.shared import (
     COUNT,
     INDEX,
     JSON,
+    PORT,
     Parsed,
     flag,
     gathered,
@@ -31,11 +32,12 @@ from ors.cli.options.shared import (
     typed,
     under,
 )
+from ors.cli.output import logging as logs
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.process import LISTENER
 from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
-from ors.server.process.runner import bound
+from ors.server.process.runner import Runner, bound
 from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
@@ -59,6 +61,27 @@ def check_exposure(host: str, secured: bool, remedy: str) -> None:
     """Checks that an address open to the network is `secured` by a key or by --insecure."""
     if not secured and not is_loopback(host):
         raise WrongUsage(EXPOSED.format(host=host or "the addresses of the nodes", remedy=remedy))
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a command listens, and what it logs."""
+
+    host: str = flag(
+        "Address to listen on. Anything but loopback needs an API key or --insecure.", default="127.0.0.1"
+    )
+    port: int = flag("Port to listen on; 0 picks a free one.", type=PORT, default=8080)
+    log_level: str = flag(
+        "Minimum level to log to standard error.", type=click.Choice(logs.LEVELS), default="info"
+    )
+    log_json: bool = flag("Log one JSON object per line.", is_flag=True)
+
+    def logging(self) -> AbstractContextManager[logs.TextLines]:
+        return closing(logs.configure(self.log_level, self.log_json))
+
+    def run(self, runner: Runner) -> None:
+        with self.logging():
+            runner.run(sockets=[listener(self.host, self.port)])
 
 
 @dataclass(frozen=True)
@@ -101,7 +124,7 @@ class Access(Listening):
     )
     inspector: bool | None = flag(
         "Serve the inspector page at /-/.  [default: on loopback]",
-        names="--inspector/--no-inspector",
+        names=("--inspector/--no-inspector",),
         default=None,
     )
 

@@ -16,7 +16,6 @@ from click.core import ParameterSource
 
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
-from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
 from ors.cli.targets.resolve import as_url
 from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
@@ -170,13 +169,18 @@ class HostingFlags(ImageFlags):
         return Hosting(self.images, self.host_root, data, self.open_network, self.sandbox_memory)
 
 
-def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:
-    """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
+def flags_of(kind: type[Any], group: str = "Options") -> Callable[[F], F]:
+    """Decorator that adds the flags of a class."""
     option, flags = under(group), []
     for each in fields(kind):
         if about := dict(each.metadata):
-            flags.append(option(about.pop("names", name_of(each)), **about))
-    return lambda command: stacked(*flags)(gathered(name, kind)(command))
+            flags.append(option(*about.pop("names", (name_of(each),)), **about))
+    return stacked(*flags)
+
+
+def options(group: str, name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
+    return lambda command: flags_of(kind, group)(gathered(name, kind)(command))
 
 
 def gathered(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -244,23 +248,6 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 access = under("Access")
 api_key = access(
     "--api-key", metavar="KEY", envvar="ORS_API_KEY", help="API key of the server. Safer: ORS_API_KEY."
-)
-address_flags = stacked(
-    click.option(
-        "--host",
-        default="127.0.0.1",
-        help="Address to listen on. Anything but loopback needs an API key or --insecure.",
-    ),
-    click.option("--port", type=PORT, default=8080, help="Port to listen on; 0 picks a free one."),
-)
-log_flags = stacked(
-    click.option(
-        "--log-level",
-        type=click.Choice(logs.LEVELS),
-        default="info",
-        help="Minimum level to log to standard error.",
-    ),
-    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
 )
 environment = click.option("--env", metavar="NAME", help="Environment to use, if there are several.")
 secrets = access(
