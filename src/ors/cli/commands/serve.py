@@ -1,7 +1,6 @@
 """`ors serve`: serves environments over HTTP until Ctrl-C. `ors run` shares its options and how it serves."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -112,8 +111,6 @@ class Serving(flags.Address):
             signal.signal(number, lambda number, frame: leave())
 
     def _reload(self) -> int:
-        if os.name != "posix":
-            raise WrongUsage("--reload needs a POSIX system")
         limits = self.limits
         ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
         listen = partial(flags.listener, self.host)

@@ -192,18 +192,10 @@ def affordable(concurrency: int) -> int:
     return min(fits, concurrency)
 
 
-STOPPING = ("SIGTERM", "SIGHUP")
-"""Windows has no SIGHUP."""
-
-
 async def stopped_by_signals(work: Coroutine[Any, Any, None]) -> None:
     """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it."""
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for name in STOPPING:
-        number = getattr(signal, name, None)
-        # `nohup` ignores SIGHUP, and that must stay.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            with suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, task.cancel)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP, and that must stay
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     await task

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 import click
 
@@ -58,11 +57,10 @@ def served(*targets: str, variant: Sequence[str] | None = None, **variables: str
                 yield json.loads(line)["url"]
             finally:
                 process.terminate()
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.kill()
+                process.wait()
 
 
 @contextmanager
@@ -98,16 +96,14 @@ def supervise(
     """
     signals: Signals = SimpleQueue()  # safe to use in a signal handler
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        signals.put(number)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda number, frame: signals.put(number))
     lines = TextLines(sys.stderr.fileno())  # never blocks, even if nobody reads the lines
-    before, listener = seen(roots), listen(port)
+    listener = listen(port)
     port = listener.getsockname()[1]
     with closing(lines), tied() as lifeline:
         while True:
+            before = seen(roots)
             variables = {LISTENER: str(listener.fileno()), LIFELINE: str(lifeline)}
             server = started(variables, [listener.fileno(), lifeline], keys)
             files = _wait(server, roots, before, signals)
@@ -120,7 +116,6 @@ def supervise(
                 lines.write(f"{shown_path(files[0])} changed: restarting")
             if not _stopped(server, signals, ending_seconds) or not files:
                 return 0
-            before = seen(roots)
 
 
 def _stopped(server: subprocess.Popen[bytes], signals: Signals, seconds: float) -> bool:
@@ -139,11 +134,10 @@ def _stopped(server: subprocess.Popen[bytes], signals: Signals, seconds: float) 
 
 
 def _signalled(signals: Signals) -> bool:
-    try:
+    with suppress(Empty):
         signals.get(timeout=POLL_SECONDS)
-    except Empty:
-        return False
-    return True
+        return True
+    return False
 
 
 def _wait(

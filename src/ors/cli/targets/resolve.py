@@ -88,6 +88,10 @@ class Source:
     def __str__(self) -> str:
         return shown_path(self.file) if self.file else self.module
 
+    def make_importable(self) -> None:
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
+
 
 def environments(
     targets: Iterable[str], settings: Iterable[str] | None = None, names: Iterable[str] = ()
@@ -149,10 +153,10 @@ def _library(target: str) -> str | None:
 def _of_library(target: str) -> "list[type[ors.Environment]]":
     try:
         return library_environments(target)
-    except InvalidEnvironment as error:
-        raise Unreachable(" ".join(str(error).split())) from error
     except (Exception, SystemExit) as error:  # of the library
-        raise Unreachable(f"Cannot import {target}: {one_line(error)}") from error
+        ours = isinstance(error, InvalidEnvironment)
+        text = " ".join(str(error).split()) if ours else f"Cannot import {target}: {one_line(error)}"
+        raise Unreachable(text) from error
 
 
 def _located(target: str) -> tuple[list[Source], str | None]:
@@ -213,15 +217,13 @@ def _python_files(folder: Path) -> Iterable[Path]:
 
 
 def _home(source: Source) -> Path:
-    if str(source.root) not in sys.path:
-        sys.path.insert(0, str(source.root))
+    source.make_importable()
     file = _found(source.module.partition(".")[0])
     return source.root if file is None else file.parent
 
 
 def _imported(source: Source) -> ModuleType:
-    if str(source.root) not in sys.path:
-        sys.path.insert(0, str(source.root))
+    source.make_importable()
     try:
         return _by_file(source, source.file) if source.file else import_module(source.module)
     except (Exception, SystemExit) as error:
