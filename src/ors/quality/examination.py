@@ -25,18 +25,14 @@ LAST_SECONDS = 5.0
 """Time for interrupted work to clean up."""
 
 
-class HeldLoops:
+class HeldLoops(dict[tuple[str, str], LoopHeld]):
     """Collects the methods that hold the server's event loop, with the longest time of each."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[str, str], LoopHeld] = {}
 
     def observe(self, event: Event) -> None:
         """Keeps an event, unless memory is being traced, which makes everything slow."""
         if isinstance(event, LoopHeld) and not tracemalloc.is_tracing():
-            known = self.found.setdefault((event.environment, event.method), event)
-            if event.seconds > known.seconds:
-                self.found[event.environment, event.method] = event
+            known = self.get((event.environment, event.method), event)
+            self[event.environment, event.method] = max(known, event, key=lambda each: each.seconds)
 
 
 def _while_serving(server: Server, work: Callable[[str], T]) -> T:
@@ -147,7 +143,7 @@ def _while_served(
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
     server = Server(classes, told, limits=limits, observers=[held], inspector=False)
     reports = _while_serving(server, work)
-    for report, event in product(reports, held.found.values()):
+    for report, event in product(reports, held.values()):
         if event.environment == report.environment:
             report.found(
                 "holds-loop",

@@ -176,7 +176,6 @@ def test_a_module_runs_as_python_would_run_it(folder: Path) -> None:
     [
         (None, "pip install some_missing_package"),
         ("some-missing-package>=1\n", "pip install -r requirements.txt"),
-        ("other\n", "pip install -r requirements.txt some_missing_package (that file does not name it)"),
     ],
 )
 def test_a_missing_package_is_one_line(folder: Path, requirements: str | None, advice: str) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import runpy
 import shutil
 import signal
@@ -79,13 +78,9 @@ class Program:
 
     def _missing(self, error: ModuleNotFoundError) -> str:
         package = str(error.name or error).partition(".")[0]
-        text = f"the package {package!r}, which is not installed: pip install "
         beside = self.folder / "requirements.txt"
-        if not beside.is_file():
-            return text + package
-        text += f"-r {shown_path(beside)}"
-        named = re.search(re.escape(package).replace("_", "[-_]"), beside.read_text(errors="replace"), re.I)
-        return text if named else f"{text} {package} (that file does not name it)"
+        what = f"-r {shown_path(beside)}" if beside.is_file() else package
+        return f"the package {package!r}, which is not installed: pip install {what}"
 
 
 def has_data(folder: str) -> bool:

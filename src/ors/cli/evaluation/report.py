@@ -110,7 +110,7 @@ def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
         ("running", _stages(tally.running())),
         ("mean reward", "-" if mean is None else str(mean)),
         ("without a reward", f"{tally.unrewarded:,}" if tally.unrewarded else "-"),
-        ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
         ("cost", "unknown" if usage.unknown else "-" if usage.cost is None else f"{usage.cost:.4g}"),
         ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
         ("time", f"{seconds:,.0f} s"),
@@ -124,14 +124,6 @@ def _stages(running: Sequence[RunningEpisode]) -> str:
     counts = Counter(each.stage for each in running)
     stages = ", ".join(f"{count:,} {stage}" for stage, count in counts.items())
     return f"{stages} (the oldest: {running[0].seconds:.0f} s, {task_key(running[0].task).label})"
-
-
-def _amount(count: int) -> str:
-    """A large number in three digits: 12.3k, 4.56M."""
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return str(count)
 
 
 MOST_TASKS = 20

@@ -257,18 +257,10 @@ class OnRay:
     def options(self) -> dict[str, Any]:
         """What `deploy` is told of Ray."""
         least, most = self.hosts
-        return {
-            "hosts": least,
-            "min_hosts": least,
-            "max_hosts": most,
-            "sessions_per_host": self.sessions_per_host,
-            "routers": self.routers,
-            "num_cpus": self.num_cpus,
-            "num_gpus": self.num_gpus,
-            "resources": dict(self.resource),
-            "runtime_env": self.runtime_env,
-            "namespace": self.ray_namespace,
-        }
+        kept = ("sessions_per_host", "routers", "num_cpus", "num_gpus", "runtime_env")
+        hosts = {"hosts": least, "min_hosts": least, "max_hosts": most}
+        more = {"resources": dict(self.resource), "namespace": self.ray_namespace}
+        return {name: getattr(self, name) for name in kept} | hosts | more
 
 
 def _number(hint: Any) -> Parsed:
@@ -357,18 +349,16 @@ class Inherited:
     def taken(cls) -> Self:
         """Takes it over, before environment code can pass it to its own children."""
         erase_secrets()
-        names = (LISTENER, LIFELINE, VARIABLE)
-        listener, lifeline, worker = (os.environ.pop(name, None) for name in names)
+        listener, lifeline, worker = (os.environ.pop(name, None) for name in (LISTENER, LIFELINE, VARIABLE))
         if worker is not None:
             config = WorkerConfig.read(worker)
             return cls(_read_keys(), lifeline=config.take(), worker=config)
         if lifeline is None:
             return cls()
-        keys, line = _read_keys(), Lifeline(int(lifeline))
-        if listener is None:
-            return cls(keys, lifeline=line)
-        os.set_inheritable(int(listener), False)
-        return cls(keys, socket.socket(fileno=int(listener)), line)
+        inherited = None if listener is None else socket.socket(fileno=int(listener))
+        if inherited is not None:
+            inherited.set_inheritable(False)
+        return cls(_read_keys(), inherited, Lifeline(int(lifeline)))
 
 
 NOTHING = Inherited()

@@ -99,32 +99,6 @@ def name_of(option: Field[Any]) -> str:
     return f"--{option.name.replace('_', '-')}"
 
 
-@dataclass(frozen=True)
-class ImageFlags:
-    """Where the images of sandboxes are."""
-
-    image: Sequence[str] = flag(
-        "Location of an image: its archive, that archive unpacked, or its root folder. Repeatable.",
-        multiple=True,
-        metavar="NAME=PATH",
-    )
-
-    @property
-    def images(self) -> dict[str, str]:
-        split = [each.partition("=") for each in self.image]
-        for name, equals, path in split:
-            if not equals or not Path(path).exists():
-                raise WrongUsage(f"--image {name}{equals}{path}: expected NAME=PATH, with a path that exists")
-        return {name: str(Path(path).resolve()) for name, _, path in split}
-
-    def tell(self) -> None:
-        """Lets this process and those that it starts find the images."""
-        if self.image:
-            from ors.sandbox.images import VARIABLE
-
-            os.environ[VARIABLE] = "\n".join(map("=".join, self.images.items()))
-
-
 class Parsed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
     """A type of options whose text a function reads; its ValueError says what is wrong."""
 
@@ -154,6 +128,31 @@ BYTES = Parsed("SIZE", _bytes)
 """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
 
 
+def _image(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not equals or not Path(path).exists():
+        raise ValueError(f"{text}: expected NAME=PATH, with a path that exists")
+    return name, str(Path(path).resolve())
+
+
+@dataclass(frozen=True)
+class ImageFlags:
+    """Where the images of sandboxes are."""
+
+    image: Sequence[tuple[str, str]] = flag(
+        "Location of an image: its archive, that archive unpacked, or its root folder. Repeatable.",
+        type=Parsed("NAME=PATH", _image),
+        multiple=True,
+    )
+
+    def tell(self) -> None:
+        """Lets this process and those that it starts find the images."""
+        if self.image:
+            from ors.sandbox.images import VARIABLE
+
+            os.environ[VARIABLE] = "\n".join(map("=".join, self.image))
+
+
 @dataclass(frozen=True)
 class HostingFlags(ImageFlags):
     """How sandboxes for programs that use openreward are made."""
@@ -166,7 +165,7 @@ class HostingFlags(ImageFlags):
         from ors.openreward.hosting import Hosting
 
         self.tell()
-        return Hosting(self.images, self.host_root, data, self.open_network, self.sandbox_memory)
+        return Hosting(dict(self.image), self.host_root, data, self.open_network, self.sandbox_memory)
 
 
 def flags_of(kind: type[Any], group: str = "Options") -> Callable[[F], F]:
