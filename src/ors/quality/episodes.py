@@ -110,11 +110,10 @@ SURE_LENGTH = 4
 async def examine(subject: EnvironmentUnderTest) -> None:
     leaks: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
-    opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
-    subject.samples = [sample for sample, tools in opened if tools is not None]
+    tried = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
+    opened = [(sample, tools) for sample, tools in tried if tools is not None]
+    subject.samples = [sample for sample, _ in opened]
     for sample, tools in opened:
-        if tools is None:
-            continue  # it does not open
         earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
         earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     if len(leaks) > 2 and all(leaks):
@@ -186,12 +185,9 @@ def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> Non
     """Reports a first choice that earns reward on every task, which is no chance."""
     found = any(finding.id == "do-nothing" for finding in subject.report.findings)
     if len(rewards) > 2 and min(rewards) > 0 and not found:
-        subject.report.found(
-            "do-nothing",
-            f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task",
-            fix="Check that the reward depends on the choice.",
-            level="warning",
-        )
+        text = f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task"
+        fix = "Check that the reward depends on the choice."
+        subject.report.found("do-nothing", text, fix=fix, level="warning")
 
 
 # ── Random inputs ────────────────────────────────────────────────────────────────────────────────
@@ -222,12 +218,9 @@ def _judge(
     fits = not needs_example(schema)
     if made.failed and fits:
         message, source = parted(made.error)
-        subject.report.found(
-            "raises",
-            f"{tool} raised for an input that fits its schema: {short(message)}",
-            fix=f"Fix the tool, or refuse this input with ToolError: {short(str(given))}.",
-            source=source,
-        )
+        text = f"{tool} raised for an input that fits its schema: {short(message)}"
+        fix = f"Fix the tool, or refuse this input with ToolError: {short(str(given))}."
+        subject.report.found("raises", text, fix=fix, source=source)
     elif made.reason == "not_found":
         text = f"{tool} is listed, but a call to it is refused: {short(made.error)}"
         subject.report.found("not-there", text)
@@ -283,9 +276,8 @@ async def examine_gold(subject: EnvironmentUnderTest) -> None:
         except Stuck:
             raise
         except Exception as error:
-            subject.report.found(
-                "gold", f"solve() fails: {reason(error)}", fix="Correct solve().", where=str(sample)
-            )
+            text = f"solve() fails: {reason(error)}"
+            subject.report.found("gold", text, fix="Correct solve().", where=str(sample))
     if rewards:
         subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
 
@@ -313,11 +305,8 @@ async def _solution_earns(
     total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", highest))
     if total < wanted - 1e-9:
         wrong = next((each.error for moves in alone for each in moves if each.error), "")
-        subject.report.found(
-            "gold",
-            f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else ""),
-            where=str(sample),
-        )
+        text = f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else "")
+        subject.report.found("gold", text, where=str(sample))
     elif beside:
         await replays.examine_apart(actions)
     return total

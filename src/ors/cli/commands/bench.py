@@ -7,14 +7,14 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from ors import JSONObject, ToolSpec
+from ors import ToolSpec
 from ors.cli.errors import WrongUsage, wrong_usage
 from ors.cli.options.shared import COUNT, JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json, print_table, shortened
@@ -128,7 +128,7 @@ def bench(where: str, as_json: bool, api_key: str | None, **how: Any) -> None:
     """
     tally = Tally()
     with reached(where, api_key=api_key) as url, suppress(KeyboardInterrupt):
-        asyncio.run(_measure(url, tally, api_key, quiet=as_json, **how))
+        asyncio.run(_measure(url, tally, api_key, as_json, how))
     if as_json:
         counts = {"calls": len(tally.calls), "episodes": tally.episodes, "errors": dict(tally.errors)}
         print_json({"where": where, "seconds": tally.seconds, **counts, **tally.figures()})
@@ -141,20 +141,11 @@ def bench(where: str, as_json: bool, api_key: str | None, **how: Any) -> None:
         raise click.exceptions.Exit(1)
 
 
-async def _measure(
-    url: str,
-    tally: Tally,
-    api_key: str | None,
-    *,
-    quiet: bool,
-    env: str | None,
-    seconds: float,
-    concurrency: int,
-    **how: Any,
-) -> None:
+async def _measure(url: str, tally: Tally, api_key: str | None, quiet: bool, how: Mapping[str, Any]) -> None:
+    seconds, concurrency = how["seconds"], how["concurrency"]
     async with AsyncORS(url, api_key, options=PATIENCE) as client:
-        found = client.environment(known_name(await client.list_environments(), env))
-        plan = await _plan(found, seconds, **how)
+        found = client.environment(known_name(await client.list_environments(), how["env"]))
+        plan = await _plan(found, how)
         if not quiet:
             click.echo(f"{plan.tool} {shortened(plan.input)}: {concurrency} concurrent episodes\n")
             if sys.stderr.isatty():
@@ -172,16 +163,8 @@ async def _measure(
             await asyncio.wait(work, timeout=OVERTIME_SECONDS)
 
 
-async def _plan(
-    env: AsyncEnvironment,
-    seconds: float,
-    *,
-    tool: str | None,
-    given: JSONObject | None,
-    split: str | None,
-    calls: int,
-) -> LoadPlan:
-    split = split or (await env.list_splits())[0]
+async def _plan(env: AsyncEnvironment, how: Mapping[str, Any]) -> LoadPlan:
+    split, tool, given = how["split"] or (await env.list_splits())[0], how["tool"], how["given"]
     num_tasks = await env.num_tasks(split)
     if not num_tasks:
         raise WrongUsage(f"{env.name} has no tasks in {split}")
@@ -191,7 +174,7 @@ async def _plan(
         spec = _easiest(tools) if tool is None else find_tool(tools, tool)
         values = sample(spec.input_schema) if given is None else typed_input(spec, (), given)
     indices = itertools.cycle(range(min(num_tasks, MOST_TASKS)))
-    return LoadPlan(spec.name, values, split, indices, calls, time.perf_counter() + seconds)
+    return LoadPlan(spec.name, values, split, indices, how["calls"], time.perf_counter() + how["seconds"])
 
 
 def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:

@@ -82,15 +82,9 @@ def _checked(
         if not quiet and sys.stderr.isatty():
             click.echo(f"\r\x1b[K{progress}", nl=False, err=True)
 
+    how: dict[str, Any] = {"slow": slow, "environment": env, "only": only, "headers": headers}
     try:
-        return conformance.check(
-            url,
-            slow=slow,
-            environment=env,
-            only=only,
-            headers=headers,
-            on_result=lambda result: show(result.requirement.id),
-        )
+        return conformance.check(url, **how, on_result=lambda result: show(result.requirement.id))
     except conformance.Unreachable as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:

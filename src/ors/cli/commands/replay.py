@@ -229,7 +229,13 @@ def _print_differences_json(found: _Replayed, differing: int, unreadable: int) -
 
 def _print_differences(found: _Replayed, differing: int) -> None:
     rows = [
-        [*_place(record), str(each.step or "-"), each.tool or "-", each.what, *_values(each)]
+        [
+            *_place(record),
+            str(each.step or "-"),
+            each.tool or "-",
+            each.what,
+            *map(_brief, (each.recorded, each.now)),
+        ]
         for record, each in found.differences
     ]
     rows += [[*_place(record), "-", "-", "not played", "", error] for record, error in found.errors]
@@ -249,11 +255,7 @@ def _place(record: EpisodeRecord) -> list[str]:
     return [record.id[:8], f"{record.task.environment} {task_key(record.task).label}"]
 
 
-def _values(each: Difference) -> list[str]:
-    return [shortened(_brief(value), LONGEST_VALUE) for value in (each.recorded, each.now)]
-
-
-def _brief(value: Any) -> Any:
+def _brief(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(each, dict) and "text" in each for each in value):
-        return " ".join(each["text"] for each in value)
-    return value
+        value = " ".join(each["text"] for each in value)
+    return shortened(value, LONGEST_VALUE)

@@ -179,9 +179,8 @@ class Serving(flags.Address):
             return
         names = [cls.name().lower() for cls in classes]
 
-        runner = server.runner(
-            self.host, self.port, on_start=lambda url: self.announce([url], names), **access
-        )
+        access["on_start"] = lambda url: self.announce([url], names)
+        runner = server.runner(self.host, self.port, **access)
         socket = self.inherited.listener or flags.listener(self.host, self.port)
         if self.inherited.lifeline is not None:
             self.inherited.lifeline.end = runner.orphaned
@@ -192,11 +191,9 @@ class Serving(flags.Address):
     def _work(self, server: Server, config: WorkerConfig, access: dict[str, Any]) -> None:
         from ors.cluster.worker import Worker
 
-        line = self.inherited.lifeline
-        assert line is not None
-        worker = Worker(server, self.host, config, line, **access)
+        assert self.inherited.lifeline is not None
         with self.logging():
-            worker.run()
+            Worker(server, self.host, config, self.inherited.lifeline, **access).run()
 
     def _built(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> Server:
         """Builds the server. What it records, its inspector shows."""
