@@ -24,8 +24,7 @@ from ors.cli.options.shared import (
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url, built, environments
-from ors.cli.targets.variants import given_settings, words
+from ors.cli.targets.resolve import as_url, built, environments, given_settings, words
 from ors.errors import ServerFailed
 
 SLOW_MINUTES = 18

@@ -22,8 +22,7 @@ from ors.cli.options.shared import FOLDER, TARGET, Command, api_key, as_json, en
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed_secrets
 from ors.cli.targets.process import reached
-from ors.cli.targets.resolve import as_url, roots
-from ors.cli.targets.variants import SET_AT_START, given_settings, parameters, words
+from ors.cli.targets.resolve import SET_AT_START, as_url, given_settings, parameters, roots, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, read_run

@@ -17,7 +17,7 @@ from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
 from ors.cli.targets.connect import PATIENCE, known_name
 from ors.cli.targets.process import reached
-from ors.cli.targets.variants import words
+from ors.cli.targets.resolve import words
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key

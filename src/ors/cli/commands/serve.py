@@ -22,8 +22,7 @@ from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.process import started, supervise
-from ors.cli.targets.resolve import built, environments, roots
-from ors.cli.targets.variants import given_settings, parameters
+from ors.cli.targets.resolve import built, environments, given_settings, parameters, roots
 from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.system import leave

@@ -17,8 +17,7 @@ from click.core import ParameterSource
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
 from ors.cli.targets.connect import chosen, completed, connected, opened
-from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
+from ors.cli.targets.resolve import SET_AT_START, SETTINGS, as_url, parameters
 from ors.client import Session
 
 if TYPE_CHECKING:

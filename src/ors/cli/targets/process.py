@@ -18,8 +18,7 @@ from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.connect import greet
-from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import given_settings, words
+from ors.cli.targets.resolve import as_url, given_settings, words
 from ors.server.process.system import LIFELINE, tied
 
 STOP_SECONDS = 15.0
