@@ -69,7 +69,10 @@ def route(
 def _urls(words: Sequence[str]) -> list[str]:
     if not words:
         raise WrongUsage("Give at least one server: ors route --to URL --to URL")
-    return list(dict.fromkeys(map(_url, words)))
+    urls = [_url(word) for word in words]
+    if twice := [word for n, word in enumerate(words) if urls[n] in urls[:n]]:
+        raise WrongUsage(f"--to {twice[0]}: this URL is given twice")
+    return urls
 
 
 def _url(word: str) -> str:
