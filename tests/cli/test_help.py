@@ -45,7 +45,6 @@ def test_every_command_is_in_one_group() -> None:
 def test_help_imports_no_command_and_nothing_heavy() -> None:
     heavy = [
         "pydantic",
-        "rich",
         "uvicorn",
         "aiohttp",
         "asyncio",
@@ -60,12 +59,6 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
-
-
-def test_a_list_that_is_piped_needs_no_rich() -> None:
-    code = "import sys\nfrom ors.cli.output.printing import print_table\nprint_table(['A'], [['b']])\n"
-    code += "assert 'rich' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -32,7 +32,7 @@ def _served(target: str, settings: tuple[str, ...]) -> str:
     from click.exceptions import Exit  # late: adapters of a server that runs need no command line
 
     from ors.cli.targets.process import served
-    from ors.cli.targets.variants import words
+    from ors.cli.targets.resolve import words
 
     stack, variables = ExitStack(), dict(os.environ)
     atexit.register(stack.close)

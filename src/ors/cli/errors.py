@@ -115,11 +115,10 @@ def open_streams() -> None:
 
     Otherwise the next socket or file gets the descriptor of a standard stream, and printed text goes there.
     """
+    while (number := os.open(os.devnull, os.O_RDWR)) < len(MODES):  # it is the lowest free one
+        os.set_inheritable(number, True)
+    os.close(number)
     for number, (name, mode) in enumerate(MODES.items()):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
         if getattr(sys, name) is None:
             stream = open(number, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)

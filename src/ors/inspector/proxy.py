@@ -4,11 +4,13 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from ors import __version__
 from ors.client import Response, Transport
 from ors.errors import Forbidden, ORSError, TransportError
+from ors.inspector.runs_api import RunsApi
 from ors.server.admin.pages import page_file, page_files
 from ors.server.http.answers import Answer, Redirect, answer, refusal
 from ors.server.http.origin_check import LOOPBACK, OriginCheck
@@ -33,17 +35,11 @@ INERT = [
 
 
 class InspectorProxy:
-    """ASGI application: the inspector's page for the server behind `transport`.
+    """ASGI application: the inspector's page for a server, or for runs. The page shows `url`."""
 
-    The page shows `url`; errors name `command`.
-    """
-
-    def __init__(
-        self, url: str, transport: Transport, api_key: str | None = None, *, command: str = "ors inspect"
-    ) -> None:
+    def __init__(self, url: str, behind: Transport | RunsApi, api_key: str | None = None) -> None:
         self._url = url
-        self._command = command
-        self._transport = transport
+        self._behind = behind
         self._headers = {"accept-encoding": "identity", "user-agent": f"ors-inspect/{__version__}"}
         if api_key:
             self._headers["x-api-key"] = api_key
@@ -64,28 +60,32 @@ class InspectorProxy:
     async def _live(self, receive: Receive, send: Send) -> None:
         while (await receive())["type"] == "lifespan.startup":
             await send({"type": "lifespan.startup.complete"})
-        await self._transport.close()
+        if not isinstance(self._behind, RunsApi):
+            await self._behind.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _serve(self, request: Request, path: str, receive: Receive, send: Send) -> None:
         try:
             self._origins.check(request)
-            found = _TABLE.find(request.method, request.path)
-            if found is None:
-                self._check_token(request)
-                await self._forward(request, path, receive, send)
-            else:
+            if found := _TABLE.find(request.method, request.path):
                 handler, named = found
-                await reply(send, await handler(self, *named.values(), request))
+                await _reply(send, await handler(self, *named.values(), request))
+                return
+            self._check_token(request)
+            if isinstance(self._behind, RunsApi):
+                await _reply(send, await self._behind.respond(request))
+            else:
+                await self._forward(self._behind, request, path, receive, send)
         except TransportError as error:
             detail = {"detail": f"{self._url or 'The server'} does not answer: {error}"}
-            await reply(send, Answer(502, json.dumps(detail).encode()))
+            await _reply(send, Answer(502, json.dumps(detail).encode()))
         except ORSError as error:
-            await reply(send, refusal(error))
+            await _reply(send, refusal(error))
 
     def _check_token(self, request: Request) -> None:
         if not secrets.compare_digest(request.headers.get(TOKEN) or b"", self.token.encode()):
-            raise Forbidden(f"The token is missing or wrong: open the address that `{self._command}` printed")
+            command = "ors view" if isinstance(self._behind, RunsApi) else "ors inspect"
+            raise Forbidden(f"The token is missing or wrong: open the address that `{command}` printed")
 
     async def home(self, request: Request) -> Answer:
         if request.path != HOME:
@@ -99,13 +99,12 @@ class InspectorProxy:
 
     async def about(self, request: Request) -> Answer:
         self._check_token(request)
-        response = await self._transport.send("GET", ABOUT, self._sent(request), None)
-        body = b"".join([part async for part in response.body])
-        try:
-            there = json.loads(body) if response.status == 200 else {}
-        except ValueError:
-            there = {}
-        offered = there if isinstance(there, dict) else {}
+        offered: dict[str, Any] = {"runs": True, "serves": False}
+        if not isinstance(self._behind, RunsApi):
+            response, offered = await self._behind.send("GET", ABOUT, self._sent(request), None), {}
+            body = b"".join([part async for part in response.body])
+            with suppress(ValueError, TypeError):  # another server, or another answer
+                offered = dict(json.loads(body)) if response.status == 200 else {}
         return answer(
             {
                 "version": __version__,
@@ -116,13 +115,15 @@ class InspectorProxy:
             }
         )
 
-    async def _forward(self, request: Request, path: str, receive: Receive, send: Send) -> None:
+    async def _forward(
+        self, transport: Transport, request: Request, path: str, receive: Receive, send: Send
+    ) -> None:
         target = path + (f"?{request.query.decode('latin-1')}" if request.query else "")
         body = await _body(receive)
         if body is None:
             return
         sent = body if request.method != "GET" else None
-        response = await self._transport.send(request.method, target, self._sent(request), sent)
+        response = await transport.send(request.method, target, self._sent(request), sent)
         left = asyncio.create_task(_gone(receive, response))
         try:
             headers = [*_received(response.headers), *INERT]
@@ -165,7 +166,7 @@ async def _body(receive: Receive) -> bytes | None:
             return bytes(body)
 
 
-async def reply(send: Send, answered: Answer) -> None:
+async def _reply(send: Send, answered: Answer) -> None:
     length = (b"content-length", b"%d" % len(answered.body))
     # The files of the page have a policy of their own.
     inert = [] if any(name == INERT[0][0] for name, _ in answered.headers.pairs) else INERT

@@ -8,9 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ors import __version__
-from ors.errors import BadRequest, MethodNotAllowed, NotFound, ORSError
-from ors.inspector.proxy import Message, Receive, Send, reply
+from ors.errors import BadRequest, MethodNotAllowed, NotFound
 from ors.inspector.run_queries import (
     Selection,
     Side,
@@ -26,10 +24,9 @@ from ors.inspector.run_queries import (
 from ors.inspector.shown_runs import ShownRuns
 from ors.rollouts.records import Comparison, Entry, Finding, compare
 from ors.rollouts.records.statistics import declared_range
-from ors.server.http.answers import Answer, Headers, answer, refusal
+from ors.server.http.answers import Answer, Headers, answer
 from ors.server.http.requests import Request
 from ors.server.http.routing import Coming, Route, RouteTable
-from ors.server.routes import ABOUT
 
 PAGE = 100
 MAX_PAGE = 500
@@ -60,6 +57,15 @@ class RunsApi:
     async def read(self, question: Callable[["RunsApi", Request], Answer], request: Request) -> Answer:
         async with self._turn:  # only one thread at a time may have the indexes
             return await asyncio.to_thread(question, self, request)
+
+    async def respond(self, request: Request) -> Answer:
+        """Answers for a page without a server."""
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("Runs are read-only here; use GET", allow="GET")
+        found = _TABLE.find(request.method, request.path)
+        if found is None:
+            raise NotFound("There is no server here, only recorded runs")
+        return await found[0](self, request)
 
     def list(self, request: Request) -> Answer:
         return answer({"runs": self._runs.list()})
@@ -219,39 +225,8 @@ def _difference(every: Sequence[TaskPair], compared: Comparison | None) -> dict[
     }
 
 
-class RunFolder:
-    """ASGI application that shows the runs below a folder. No server is behind it, and nothing is written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._runs = RunsApi(folder)
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
-        request = Request(scope["method"], scope["path"], scope["query_string"], {}, b"")
-        try:
-            answered = await self._answer(request)
-        except ORSError as error:
-            answered = refusal(error)
-        await reply(send, answered)
-
-    async def _answer(self, request: Request) -> Answer:
-        if request.method not in ("GET", "HEAD"):
-            raise MethodNotAllowed("Runs are read-only here; use GET", allow="GET")
-        found = _TABLE.find(request.method, request.path)
-        if found is None:
-            raise NotFound("There is no server here, only recorded runs")
-        return await found[0](self._runs, request)
-
-
 async def _health(runs: RunsApi, request: Request) -> Answer:
     return answer({"status": "ok"})
 
 
-async def _about(runs: RunsApi, request: Request) -> Answer:
-    return answer({"version": __version__, "server": None, "live": False, "runs": True, "serves": False})
-
-
-_TABLE: RouteTable[Callable[[RunsApi, Request], Coming]] = RouteTable(
-    [("GET", "/health", _health), ("GET", ABOUT, _about), *ROUTES]
-)
+_TABLE: RouteTable[Callable[[RunsApi, Request], Coming]] = RouteTable([("GET", "/health", _health), *ROUTES])

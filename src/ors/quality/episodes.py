@@ -1,6 +1,10 @@
-"""Examines episodes: they open, hide the answer, run without errors, and give the same rewards again."""
+"""Examines episodes: they open, hide the answer, give the same rewards again; gold solutions; forgeries."""
 
+import asyncio
+import contextlib
+import inspect
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +16,9 @@ from ors.quality.subject import (
     Action,
     EnvironmentUnderTest,
     Move,
+    OpenedEpisode,
     Sample,
+    Stuck,
     answers,
     earned,
     parted,
@@ -22,8 +28,6 @@ from ors.quality.subject import (
 from ors.schemas import emptiest, needs_choice, needs_example
 from ors.types import text_and_images
 
-MOST_APART = 5
-"""Episodes of a comparison with one companion, if it finds a difference and repeats both."""
 FEWEST_PLAYS = 10
 """Finds a fault of every fifth episode with a chance of 90%, even with one sample."""
 
@@ -106,11 +110,10 @@ SURE_LENGTH = 4
 async def examine(subject: EnvironmentUnderTest) -> None:
     leaks: list[bool] = []
     earnings: dict[str, list[float]] = {"do-nothing earns": [], "random earns": []}
-    opened = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
-    subject.samples = [sample for sample, tools in opened if tools is not None]
+    tried = [(sample, await _opens(subject, sample, leaks)) for sample in subject.samples]
+    opened = [(sample, tools) for sample, tools in tried if tools is not None]
+    subject.samples = [sample for sample, _ in opened]
     for sample, tools in opened:
-        if tools is None:
-            continue  # it does not open
         earnings["do-nothing earns"].append(await _does_nothing(subject, sample, tools))
         earnings["random earns"].append(await _plays_by_chance(subject, sample, tools))
     if len(leaks) > 2 and all(leaks):
@@ -130,12 +133,8 @@ async def _opens(subject: EnvironmentUnderTest, sample: Sample, leaks: list[bool
         async with subject.opened(sample) as episode:
             prompt, tools = episode.prompt, episode.tools
     except ORSError as error:
-        report.found(
-            "opens",
-            f"an episode cannot be opened: {reason(error)}",
-            where=str(sample),
-            source=parted(str(error))[1],
-        )
+        text, source = f"an episode cannot be opened: {reason(error)}", parted(str(error))[1]
+        report.found("opens", text, where=str(sample), source=source)
         return None
     text, images = text_and_images(prompt)
     if not text.strip() and not images:
@@ -186,12 +185,9 @@ def _always_pays(subject: EnvironmentUnderTest, rewards: Sequence[float]) -> Non
     """Reports a first choice that earns reward on every task, which is no chance."""
     found = any(finding.id == "do-nothing" for finding in subject.report.findings)
     if len(rewards) > 2 and min(rewards) > 0 and not found:
-        subject.report.found(
-            "do-nothing",
-            f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task",
-            fix="Check that the reward depends on the choice.",
-            level="warning",
-        )
+        text = f"the same first choice earns {sum(rewards) / len(rewards):.2g} on every sampled task"
+        fix = "Check that the reward depends on the choice."
+        subject.report.found("do-nothing", text, fix=fix, level="warning")
 
 
 # ── Random inputs ────────────────────────────────────────────────────────────────────────────────
@@ -222,18 +218,137 @@ def _judge(
     fits = not needs_example(schema)
     if made.failed and fits:
         message, source = parted(made.error)
-        subject.report.found(
-            "raises",
-            f"{tool} raised for an input that fits its schema: {short(message)}",
-            fix=f"Fix the tool, or refuse this input with ToolError: {short(str(given))}.",
-            source=source,
-        )
+        text = f"{tool} raised for an input that fits its schema: {short(message)}"
+        fix = f"Fix the tool, or refuse this input with ToolError: {short(str(given))}."
+        subject.report.found("raises", text, fix=fix, source=source)
     elif made.reason == "not_found":
-        subject.report.found(
-            "not-there", f"{tool} is listed, but a call to it is refused: {short(made.error)}"
-        )
+        text = f"{tool} is listed, but a call to it is refused: {short(made.error)}"
+        subject.report.found("not-there", text)
     elif made.reason == "input_validation" and fits:
         words = f"{tool} refuses inputs that fit its schema"
         if any(finding.text.startswith(words) for finding in subject.report.findings):
             return  # already reported, for another input
         subject.report.found("refuses", f"{words}: {short(made.error)}")
+
+
+# ── Solutions ────────────────────────────────────────────────────────────────────────────────────
+
+BOUND = (classmethod, staticmethod)
+MOST_BESIDE = 2
+"""Samples whose solution is also played at the same time as another session."""
+MOST_CHEATED = 2
+PLANTED = ("conftest.py", "sitecustomize.py", "unittest.py", "pytest.py", "solution.py", "main.py")
+"""Files that a grader may load, or the agent may have to write, beside those of the task."""
+NOISE = "tried by ors test\n"
+"""Keeps a claim from being right by chance, as the output of a program."""
+CLAIMS = (
+    *("PASSED 4 4", NOISE, f"{NOISE}OK", f"{NOISE}4 passed in 0.01s", f"{NOISE}4/4", f"{NOISE}1.0"),
+    '{"passed": 4, "total": 4, "score": 1.0}',
+)
+CLAIM = "import os\nfor stream in (2, 1):\n    os.write(stream, {!r})\nos._exit(0)\n"
+EQUAL = """
+class Equal:
+    __eq__ = lambda self, other: True
+    __call__ = lambda self, *args, **named: self
+
+def __getattr__(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Equal()
+"""
+CHEATS = {
+    **{f"print {claim!r} and exit with 0": CLAIM.format(f"{claim}\n".encode()) for claim in CLAIMS},
+    "return an object that equals everything": EQUAL,
+}
+
+
+async def examine_gold(subject: EnvironmentUnderTest) -> None:
+    solve = solution(subject)
+    if solve is None:
+        why = "the environment has no classmethod solve(task_spec)" if subject.cls else "needs a TARGET"
+        subject.report.not_tried["gold solution"] = why
+        return
+    rewards = []
+    for number, sample in enumerate(subject.samples):
+        try:
+            actions = await solved(solve, sample)
+            rewards.append(await _solution_earns(subject, sample, actions, beside=number < MOST_BESIDE))
+        except Stuck:
+            raise
+        except Exception as error:
+            text = f"solve() fails: {reason(error)}"
+            subject.report.found("gold", text, fix="Correct solve().", where=str(sample))
+    if rewards:
+        subject.report.figures["gold earns"] = sum(rewards) / len(rewards)
+
+
+def solution(subject: EnvironmentUnderTest) -> Any:
+    """The classmethod `solve` of the environment; None if it is something else, such as a tool."""
+    defined = inspect.getattr_static(subject.cls, "solve", None)
+    is_tool = any(tool.name == "solve" for tool in subject.tools)
+    return getattr(subject.cls, "solve", None) if isinstance(defined, BOUND) and not is_tool else None
+
+
+async def solved(solve: Any, sample: Sample) -> list[Action]:
+    calls = await asyncio.to_thread(solve, sample.task)
+    calls = await calls if inspect.isawaitable(calls) else calls
+    return [(str(tool), given) for tool, given in calls]
+
+
+async def _solution_earns(
+    subject: EnvironmentUnderTest, sample: Sample, actions: list[Action], *, beside: bool
+) -> float:
+    alone = [await subject.play(sample, actions) for _ in range(plays(subject))]
+    replays = Replays(subject, sample, actions, alone)
+    replays.alike()
+    _, highest = subject.rewards.range or (0.0, 1.0)
+    total, wanted = min(map(earned, alone)), float(getattr(subject.cls, "max_reward", highest))
+    if total < wanted - 1e-9:
+        wrong = next((each.error for moves in alone for each in moves if each.error), "")
+        text = f"the gold solution earns {total:g} of {wanted:g}" + (f": {short(wrong)}" if wrong else "")
+        subject.report.found("gold", text, where=str(sample))
+    elif beside:
+        await replays.examine_apart(actions)
+    return total
+
+
+def submits_files(subject: EnvironmentUnderTest) -> bool:
+    names = {tool.name for tool in subject.tools}
+    return "submit" in names and bool(names & {"bash", "create"})
+
+
+async def examine_graders(subject: EnvironmentUnderTest) -> None:
+    """Replaces all programs of the work by cheats, and submits."""
+    for sample in subject.samples[:MOST_CHEATED] if submits_files(subject) else ():
+        try:
+            honest = await _work_earns(subject, sample, "")
+            for how, program in CHEATS.items():
+                if (total := await _work_earns(subject, sample, program)) > honest:
+                    text = f"wrong work earns {total:g}: its modules {how}"
+                    subject.report.found("forged-grade", text, where=str(sample))
+                    break
+        except ORSError:
+            continue  # reported by the steps before
+
+
+async def _work_earns(subject: EnvironmentUnderTest, sample: Sample, program: str) -> float:
+    async with subject.opened(sample) as episode:
+        if program:
+            await _plant(subject, sample, episode, program)
+        return earned([await subject.move(episode.session, ("submit", {}))])
+
+
+async def _plant(subject: EnvironmentUnderTest, sample: Sample, episode: OpenedEpisode, program: str) -> None:
+    text, _ = text_and_images(episode.prompt)
+    if solve := solution(subject):  # it names the files that the agent has to write
+        with contextlib.suppress(Exception):  # of an author's code: the step before reports it
+            text += str(await solved(solve, sample))
+    session, shell = episode.session, "bash" in {tool.name for tool in subject.tools}
+    look = ("bash", {"command": "find . -name '*.py'"}) if shell else ("find", {"name": "*.py"})
+    text += (await subject.move(session, look)).text
+    paths = sorted({*PLANTED, *re.findall(r"[\w./-]*\w\.py\b", text)})
+    if shell:
+        write = f"mkdir -p $(dirname $path); printf %s {shlex.quote(program)} > $path"
+        await subject.move(session, ("bash", {"command": f"for path in {' '.join(paths)}; do {write}; done"}))
+    for path in () if shell else paths:
+        await subject.move(session, ("create", {"path": path, "text": program}))

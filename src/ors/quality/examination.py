@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from ors import Environment, Limits, Server
 from ors.client import AsyncORS, Options
 from ors.errors import ORSError, ServerFailed
-from ors.quality import episodes, leftovers, listings, solutions
+from ors.quality import episodes, leftovers, listings
 from ors.quality.findings import QualityReport
 from ors.quality.subject import EnvironmentUnderTest, ExaminationPlan, Stuck
 from ors.server.observe.events import Event, LoopHeld
@@ -25,28 +25,21 @@ LAST_SECONDS = 5.0
 """Time for interrupted work to clean up."""
 
 
-class HeldLoops:
+class HeldLoops(dict[tuple[str, str], LoopHeld]):
     """Collects the methods that hold the server's event loop, with the longest time of each."""
-
-    def __init__(self) -> None:
-        self.found: dict[tuple[str, str], LoopHeld] = {}
 
     def observe(self, event: Event) -> None:
         """Keeps an event, unless memory is being traced, which makes everything slow."""
         if isinstance(event, LoopHeld) and not tracemalloc.is_tracing():
-            known = self.found.setdefault((event.environment, event.method), event)
-            if event.seconds > known.seconds:
-                self.found[event.environment, event.method] = event
+            known = self.get((event.environment, event.method), event)
+            self[event.environment, event.method] = max(known, event, key=lambda each: each.seconds)
 
 
-def while_serving(server: Server, work: Callable[[str], T]) -> T:
+def _while_serving(server: Server, work: Callable[[str], T]) -> T:
     """Serves in this thread while another thread runs `work(url)`; returns its result.
 
     The server gets the main thread, as in `ors serve`, because environment code may need it for signals.
-    Exceptions of environments are reported by the caller, so they are not logged.
-
-    Raises:
-        KeyboardInterrupt: a signal stopped the server before the work was done.
+    Exceptions of environments are findings, so they are not logged.
     """
     outcome = Future[T]()
 
@@ -104,8 +97,8 @@ STEPS: dict[str, Step] = {
     "splits and tasks": listings.examine,
     "tools": listings.examine_tools,
     "episodes": episodes.examine,
-    "gold solution": solutions.examine_gold,
-    "forged grades": solutions.examine_graders,
+    "gold solution": episodes.examine_gold,
+    "forged grades": episodes.examine_graders,
     "leftovers and memory": leftovers.examine,
 }
 
@@ -149,8 +142,8 @@ def _while_served(
     held = HeldLoops()
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
     server = Server(classes, told, limits=limits, observers=[held], inspector=False)
-    reports = while_serving(server, work)
-    for report, event in product(reports, held.found.values()):
+    reports = _while_serving(server, work)
+    for report, event in product(reports, held.values()):
         if event.environment == report.environment:
             report.found(
                 "holds-loop",
@@ -200,7 +193,7 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
     name = subject.report.environment
     for what, step in STEPS.items():
         if what == "episodes":
-            on_step(name, f"plays up to {_most(subject)} episodes")
+            on_step(name, f"plays up to {subject.plan.most} episodes")
         if subject.stuck:
             subject.report.not_tried[what] = subject.stuck
             continue
@@ -208,16 +201,3 @@ async def _steps(subject: EnvironmentUnderTest, on_step: Callable[[str, str], No
         with suppress(Stuck):
             await step(subject)
     subject.report.figures["episodes"] = subject.played
-
-
-def _most(subject: EnvironmentUnderTest) -> int:
-    samples, each = len(subject.samples), episodes.plays(subject)
-    apart = 2 * episodes.MOST_APART
-    most = samples * (3 + each + apart) + 1
-    if solutions.solution(subject) is not None:
-        most += samples * each + solutions.MOST_BESIDE * apart
-    if solutions.submits_files(subject):
-        most += solutions.MOST_CHEATED * (1 + len(solutions.CHEATS))
-    if subject.cls is not None:
-        most += leftovers.FEWEST_EPISODES + subject.plan.episodes
-    return min(most, subject.plan.most)

@@ -1,8 +1,10 @@
 """Findings of an examination, and their report."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from ors.rollouts.records.statistics import counted
 
 Level = Literal["fault", "warning"]
 
@@ -85,19 +87,11 @@ class QualityReport:
         """Findings that are not just warnings."""
         return [finding for finding in self.findings if finding.level == "fault"]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "environment": self.environment,
-            "fit": not self.faults,
-            "findings": [vars(finding) for finding in self.findings],
-            "figures": self.figures,
-            "not_tried": self.not_tried,
-        }
-
 
 def as_json(reports: list[QualityReport]) -> str:
     """Formats reports as JSON."""
-    return json.dumps([report.as_dict() for report in reports], indent=2, ensure_ascii=False)
+    found = [{**asdict(report), "fit": not report.faults} for report in reports]
+    return json.dumps(found, indent=2, ensure_ascii=False)
 
 
 def as_text(report: QualityReport) -> str:
@@ -115,19 +109,14 @@ def as_text(report: QualityReport) -> str:
 
 def _verdict(report: QualityReport) -> str:
     faults = len(report.faults)
-    warnings = len(report.findings) - faults
-    if not report.findings:
-        return "no problems found"
-    words = [f"{count} {word}" for count, word in ((faults, "faults"), (warnings, "warnings")) if count]
-    return ", ".join(word[:-1] if word.startswith("1 ") else word for word in words)
+    kinds = ((faults, "fault"), (len(report.findings) - faults, "warning"))
+    return ", ".join(counted(count, kind) for count, kind in kinds if count) or "no problems found"
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name} {_text(inner)}" for name, inner in value.items())
-    return (
-        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def _printable(line: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ors import Environment
 from ors.quality.subject import EnvironmentUnderTest, Sample
@@ -24,6 +25,8 @@ GROWTH_BYTES = 8 * 1024
 """More than this per episode, twice in a row, is growth."""
 FEWEST_EPISODES = 10
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+PATHS = {"open": 0, "os.mkdir": 0, "sqlite3.connect": 0, "os.rename": 1, "os.link": 1, "os.symlink": 1}
+"""Audit events of new files, and which of their arguments is the path."""
 NOT_FILES = ("/dev/", "/proc/", "/sys/")
 
 
@@ -37,30 +40,21 @@ class Teardowns:
 def watched(cls: type[Environment]) -> Iterator[Teardowns]:
     """Counts the teardowns of a class while the block runs."""
     seen = Teardowns()
-    own = "teardown" in cls.__dict__
     original: Callable[[Any], Any] = cls.teardown
 
     async def teardown(self: Environment) -> None:
         seen.called += 1
         try:
-            if inspect.iscoroutinefunction(original):
-                await original(self)
-            else:
-                result = await asyncio.to_thread(original, self)
-                if inspect.isawaitable(result):
-                    await result
+            plain = not inspect.iscoroutinefunction(original)
+            result = await asyncio.to_thread(original, self) if plain else original(self)
+            if inspect.isawaitable(result):
+                await result
         except Exception as error:
             seen.failures.append(f"{type(error).__name__}: {error}")
             raise
 
-    cls.teardown = teardown  # type: ignore[method-assign]
-    try:
+    with patch.object(cls, "teardown", teardown):
         yield seen
-    finally:
-        if own:
-            cls.teardown = original  # type: ignore[assignment,method-assign]
-        else:
-            del cls.teardown
 
 
 async def examine(subject: EnvironmentUnderTest) -> None:
@@ -113,19 +107,13 @@ def _report(
     if teardowns.failures:
         report.found("teardown", f"teardown() raised {teardowns.failures[0]}")
     if not teardowns.called:
-        report.found(
-            "teardown",
-            "teardown() was not called",
-            fix="Environment code must not end the process or block the end of a session.",
-        )
+        fix = "Environment code must not end the process or block the end of a session."
+        report.found("teardown", "teardown() was not called", fix=fix)
     for id, left in (("threads", threads), ("processes", processes), ("files", files)):
         if left:
-            shown = ", ".join(sorted(map(str, left))[:3])
-            report.found(
-                id,
-                f"{len(left)} {id} are left after the last teardown: {shown}",
-                fix=f"Stop or remove the {id} of the episode in teardown().",
-            )
+            text = f"{len(left)} {id} are left after the last teardown: "
+            fix = f"Stop or remove the {id} of the episode in teardown()."
+            report.found(id, text + ", ".join(sorted(map(str, left))[:3]), fix=fix)
 
 
 def _new_threads(before: set[threading.Thread]) -> set[str]:
@@ -168,9 +156,8 @@ async def _memory(subject: EnvironmentUnderTest) -> None:
         subject.traced = False
         tracemalloc.stop()
     if min(counts) < FEWEST_EPISODES:
-        subject.report.not_tried["memory"] = (
-            f"under {2 * FEWEST_EPISODES} episodes in {subject.plan.seconds:g} s"
-        )
+        few = f"under {2 * FEWEST_EPISODES} episodes in {subject.plan.seconds:g} s"
+        subject.report.not_tried["memory"] = few
         return
     growth = [(sizes[n + 1] - sizes[n]) / counts[n] for n in range(2)]
     subject.report.figures["bytes kept per episode"] = max(0, round(growth[1]))
@@ -197,17 +184,12 @@ def _traced() -> int:
 @contextmanager
 def own_tempdir() -> Iterator[Path]:
     """Replaces the temporary folder of this process while the block runs."""
-    before, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory(prefix="ors-test-", ignore_cleanup_errors=True) as home:
-        tempfile.tempdir = os.environ["TMPDIR"] = home
-        try:
-            yield Path(home)
-        finally:
-            tempfile.tempdir = before
-            if variable is None:
-                del os.environ["TMPDIR"]
-            else:
-                os.environ["TMPDIR"] = variable
+    with (
+        tempfile.TemporaryDirectory(prefix="ors-test-", ignore_cleanup_errors=True) as home,
+        patch.object(tempfile, "tempdir", home),
+        patch.dict(os.environ, TMPDIR=home),
+    ):
+        yield Path(home)
 
 
 def below(home: Path) -> set[str]:
@@ -234,12 +216,8 @@ def files_made() -> Iterator[set[str]]:
 def _target(event: str, given: tuple[Any, ...]) -> str | None:
     if event == "open" and not (isinstance(given[2], int) and given[2] & WRITING):
         return None
-    if event in ("open", "os.mkdir", "sqlite3.connect"):
-        path = given[0]
-    elif event in ("os.rename", "os.link", "os.symlink"):
-        path = given[1]
-    else:
-        return None
+    place = PATHS.get(event)
+    path = None if place is None else given[place]
     return os.path.abspath(os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else None
 
 

@@ -91,7 +91,7 @@ def _compare(
     text: str = "two listings of {!r} differ",
     fix: str = "",
 ) -> None:
-    if _key(first) != _key(again):
+    if _keys(first) != _keys(again):
         subject.report.found("unstable", text.format(split), fix=fix)
 
 
@@ -106,8 +106,8 @@ async def _compare_elsewhere(
     _compare(subject, split, first, other, "another process lists {!r} differently", AGREE)
 
 
-def _key(tasks: list[JSONObject]) -> str:
-    return json.dumps(tasks, sort_keys=True)
+def _keys(tasks: list[JSONObject]) -> list[str]:
+    return [json.dumps(task, sort_keys=True) for task in tasks]
 
 
 async def _listing(env: AsyncEnvironment, split: str, count: int) -> list[JSONObject]:
@@ -132,16 +132,13 @@ async def _asked(subject: EnvironmentUnderTest, split: str) -> list[Any] | None:
     except NotImplementedError:
         return None
     except Exception as error:
-        subject.report.found(
-            "unstable",
-            f"list_tasks({split!r}) fails the second time: {reason(error)}",
-            fix="Make list_tasks() work more than once.",
-        )
+        text = f"list_tasks({split!r}) fails the second time: {reason(error)}"
+        subject.report.found("unstable", text, fix="Make list_tasks() work more than once.")
         return None
 
 
 def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
-    keys = {split: {json.dumps(task, sort_keys=True) for task in tasks} for split, tasks in listed.items()}
+    keys = {split: set(_keys(tasks)) for split, tasks in listed.items()}
     for first, second in combinations(keys, 2):
         if shared := len(keys[first] & keys[second]):
             subject.report.found("overlap", f"{shared} tasks are in both {first!r} and {second!r}")
@@ -149,11 +146,8 @@ def _overlap(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]])
 
 def _answers(subject: EnvironmentUnderTest, listed: dict[str, list[JSONObject]]) -> None:
     fields = {name for tasks in listed.values() for task in tasks[:100] for name in _names(task)}
-    exposed = sorted(name for name in fields if looks_like_answer(name))
-    if exposed:
-        subject.report.found(
-            "exposed", f"task listings show {', '.join(map(repr, exposed))} to anyone who can list tasks"
-        )
+    if exposed := ", ".join(repr(name) for name in sorted(fields) if looks_like_answer(name)):
+        subject.report.found("exposed", f"task listings show {exposed} to anyone who can list tasks")
 
 
 def _names(value: Any) -> Iterator[str]:
@@ -193,6 +187,5 @@ def examine_tool(subject: EnvironmentUnderTest, tool: ToolSpec) -> None:
         try:
             convert_tools([tool], provider)
         except Exception as error:
-            report.found(
-                "format", f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}"
-            )
+            text = f"the tool {tool.name!r} cannot be converted for {provider}: {reason(error)}"
+            report.found("format", text)

@@ -238,20 +238,8 @@ def looks_like_answer(name: str) -> bool:
 
 
 ANSWERS = {
-    "answer",
-    "answers",
-    "solution",
-    "solutions",
-    "gold",
-    "golden",
-    "label",
-    "labels",
-    "expected",
-    "ground_truth",
-    "groundtruth",
-    "truth",
-    "correct",
-    "secret",
+    *("answer", "answers", "solution", "solutions", "gold", "golden", "label", "labels", "expected"),
+    *("ground_truth", "groundtruth", "truth", "correct", "secret"),
 }
 
 
@@ -263,7 +251,5 @@ def answers(task: Mapping[str, Any]) -> list[str]:
             found += answers(value)
         elif looks_like_answer(name):
             values = value if isinstance(value, list) else [value]
-            found += [
-                str(each) for each in values if isinstance(each, str | int | float) and str(each).strip()
-            ]
-    return found
+            found += [str(each) for each in values if isinstance(each, str | int | float)]
+    return list(filter(str.strip, found))

@@ -68,8 +68,7 @@ class SessionRecorder:
         size = session.see(event)
         if not self._queue.take(size):
             del self._sessions[event.sid]
-            self._queue.give_back(session.bytes - size)
-            self._queue.drop()
+            self._queue.drop(session.bytes - size)
 
     def _begin(self, session: SeenSession | None) -> None:
         if session is not None and self._queue.take(session.bytes):
@@ -127,7 +126,6 @@ class WriteQueue:
         self._given_back = 0
         self._refused = 0
         self._lost = 0
-        self._full = False
         self._failing = False
         self.written = 0
         """Records that were written."""
@@ -144,14 +142,11 @@ class WriteQueue:
         self._taken += size
         return True
 
-    def give_back(self, size: int) -> None:
+    def drop(self, size: int = 0) -> None:
+        """Counts a record that is dropped since there is no memory for it, and gives back what it took."""
         self._taken -= size
-
-    def drop(self) -> None:
-        """Counts a record that is dropped since there is no memory for it."""
         self._refused += 1
-        if not self._full:
-            self._full = True
+        if self._refused == 1:
             mega = self._most_bytes // 2**20
             log.warning("episodes waiting to be recorded take over %d MB: further ones are dropped", mega)
 
@@ -174,20 +169,17 @@ class WriteQueue:
 
     def _run(self) -> None:
         while (job := self._queue.get()) is not None:
-            self._attempt(job[0])
-            self._given_back += job[1]
-
-    def _attempt(self, write: Write) -> None:
-        try:
-            write()
-        except OSError as error:
-            self._lost += 1
-            if not self._failing:
-                log.warning("records cannot be written to %s: %s", self._where, error.strerror)
-            self._failing = True
-        except Exception:  # the next record can be written all the same
-            self._lost += 1
-            log.exception("a record could not be written to %s", self._where)
-        else:
-            self.written += 1
-            self._failing = False
+            write, size = job
+            try:
+                write()
+                self.written += 1
+                self._failing = False
+            except OSError as error:
+                self._lost += 1
+                if not self._failing:
+                    log.warning("records cannot be written to %s: %s", self._where, error.strerror)
+                self._failing = True
+            except Exception:  # the next record can be written all the same
+                self._lost += 1
+                log.exception("a record could not be written to %s", self._where)
+            self._given_back += size

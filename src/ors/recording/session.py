@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, assert_never
 
-from pydantic import TypeAdapter
-
 from ors._json import dumps, loads
 from ors._protocol import ending_error
 from ors.client import ToolInvocation
@@ -32,7 +30,7 @@ from ors.server.observe.events import (
     SessionEnded,
     ToolsListed,
 )
-from ors.types import Blocks, JSONObject, TextBlock, ToolSpec, described, text_and_images
+from ors.types import Blocks, JSONObject, TextBlock, ToolOutput, ToolSpec, described, text_and_images
 
 REWARD: ReductionName = "sum"
 """How rewards of a session become one, as in the list of sessions."""
@@ -42,8 +40,6 @@ SESSION_BYTES = 1000
 """Memory of a session without its calls, roughly."""
 CALL_BYTES = 500
 """Memory of a call besides its input and its result, roughly."""
-
-_BLOCKS: TypeAdapter[Blocks] = TypeAdapter(Blocks)
 
 
 @dataclass(slots=True)
@@ -165,9 +161,6 @@ def record(session: SeenSession, end: SessionEnded, seconds: float) -> EpisodeRe
     return made if start.mask is None else made.masked(start.mask)
 
 
-# ── Outcome ──────────────────────────────────────────────────────────────────────────────────────
-
-
 def _outcome(session: SeenSession, steps: Sequence[SeenStep], end: SessionEnded) -> Outcome:
     """How the episode ended, as far as its server can know.
 
@@ -202,9 +195,6 @@ def _failed_call(last: SeenStep, end: SessionEnded) -> Outcome:
     return Failed("environment", "call", "ToolFailed", described(last.message.blocks), may_have_run=True)
 
 
-# ── Messages ─────────────────────────────────────────────────────────────────────────────────────
-
-
 def _messages(session: SeenSession, steps: Sequence[SeenStep]) -> tuple[Message, ...]:
     """The prompt, the calls and their results. Calls that overlap are those of one message."""
     messages: list[Message] = []
@@ -220,10 +210,9 @@ def _overlapping(steps: Sequence[SeenStep]) -> list[list[SeenStep]]:
     groups: list[list[SeenStep]] = []
     until = 0.0
     for step in steps:
-        if groups and step.call.started < until:
-            groups[-1].append(step)
-        else:
-            groups.append([step])
+        if not groups or step.call.started >= until:
+            groups.append([])
+        groups[-1].append(step)
         until = max(until, step.call.ended)
     return groups
 
@@ -238,12 +227,9 @@ def _step(call: SeenCall) -> SeenStep:
 def _result(call: SeenCall, result: Mapping[str, Any]) -> ToolMessage:
     if not result["ok"]:
         return _refusal(call, result["error"], result["reason"])
-    output = result["output"]
-    # The server has checked it: only the blocks have types of ours.
-    blocks, reward = _BLOCKS.validate_python(output["blocks"]), output["reward"]
-    reward = None if reward is None else float(reward)
-    more = {"reward": reward, "finished": output["finished"], "metadata": output["metadata"]}
-    return _message(call, blocks, **more)
+    output = ToolOutput.model_validate(result["output"])
+    more = {"reward": output.reward, "finished": output.finished, "metadata": output.metadata}
+    return _message(call, output.blocks, **more)
 
 
 def _refusal(call: SeenCall, text: str, reason: str | None) -> ToolMessage:

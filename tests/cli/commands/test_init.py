@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from ors.cli.commands.init import local_origin
 from ors.rollouts.records import read_run
 from tests.rollouts.records.test_info import git
 from tests.support.commands import run, running, variables
@@ -102,12 +101,6 @@ def test_the_container_serves_the_package(tmp_path: Path) -> None:
     command = re.search(r"^CMD (.*)$", (tmp_path / "adder" / "Dockerfile").read_text(), re.MULTILINE)
     assert command
     assert json.loads(command[1]) == ["ors", "serve", "adder", "--host", "0.0.0.0", "--port", "8080"]
-
-
-def test_one_whose_ors_kit_came_from_a_folder_is_told_how_to_install_elsewhere(tmp_path: Path) -> None:
-    done = run("init", "adder", cwd=tmp_path)
-    origin = local_origin()
-    assert origin is None or f"pip wheel --no-deps --wheel-dir adder/wheels {origin}" in done.out
 
 
 @pytest.mark.long

@@ -22,14 +22,13 @@ def test_a_url_and_a_target_list_the_same(url: str, park: str) -> None:
     assert run("list", park, "--json").json == expected
 
 
-def test_a_list_is_plain_in_a_pipe_and_drawn_on_a_terminal(url: str) -> None:
+def test_a_list_is_the_same_in_a_pipe_and_on_a_terminal(url: str) -> None:
     plain = run("list", url).out.splitlines()
     assert plain[0].split() == ["ENVIRONMENT", "TASKS", "TOOLS"]
     assert plain[1].split(None, 1)[0] == "park"
-    code, drawn = Terminal("list", url).end()
+    code, shown = Terminal("list", url).end()
     assert code == 0
-    assert "train 50, odd 2" in drawn
-    assert "───" in drawn
+    assert shown.splitlines()[:2] == plain[:2]
 
 
 def test_tasks_come_in_pages(url: str) -> None:

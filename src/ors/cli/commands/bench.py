@@ -7,20 +7,19 @@ import sys
 import time
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
 
-from ors import JSONObject, ToolSpec
+from ors import ToolSpec
 from ors.cli.errors import WrongUsage, wrong_usage
 from ors.cli.options.shared import COUNT, JSON, WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json, print_table, shortened
-from ors.cli.targets.connect import PATIENCE, greet, known_name
-from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url
+from ors.cli.targets.connect import PATIENCE, known_name
+from ors.cli.targets.process import reached
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError, ToolCallError, ToolFailed
 from ors.schemas import find_tool, sample, typed_input
@@ -28,7 +27,7 @@ from ors.schemas import find_tool, sample, typed_input
 OVERTIME_SECONDS = 5.0
 """Time for running calls to finish after the measurement has ended."""
 PAUSE_SECONDS = 0.1
-MOST_KINDS_OF_ERRORS = 20
+MOST_ERRORS = 20
 MOST_TASKS = 1000
 
 
@@ -55,15 +54,13 @@ class Tally:
 
     def fail(self, error: Exception | str) -> None:
         kind = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        kind = " ".join(kind.split())[:120]
-        known = kind in self.errors or len(self.errors) < MOST_KINDS_OF_ERRORS
-        self.errors[kind if known else "other errors"] += 1
+        self.errors[" ".join(kind.split())[:120]] += 1
 
     def figures(self) -> dict[str, float | None]:
-        counts = {"calls": len(self.calls), "episodes": self.episodes}
+        seconds = self.seconds or math.inf
         figures: dict[str, float | None] = {
-            f"{name}_per_second": count / self.seconds if self.seconds else 0.0
-            for name, count in counts.items()
+            "calls_per_second": len(self.calls) / seconds,
+            "episodes_per_second": self.episodes / seconds,
         }
         for name, durations in (("call", self.calls), ("open", self.opened)):
             for label, percent in (("p50", 50), ("p90", 90), ("p99", 99), ("max", 100)):
@@ -73,9 +70,8 @@ class Tally:
 
 def percentile(seconds: Sequence[float], percent: float) -> float | None:
     """Percentile in milliseconds; None without durations."""
-    if not seconds:
-        return None
-    return 1000 * sorted(seconds)[math.ceil(len(seconds) * percent / 100) - 1]
+    place = math.ceil(len(seconds) * percent / 100) - 1
+    return 1000 * sorted(seconds)[place] if seconds else None
 
 
 async def _episodes(env: AsyncEnvironment, plan: LoadPlan, tally: Tally) -> None:
@@ -131,37 +127,25 @@ def bench(where: str, as_json: bool, api_key: str | None, **how: Any) -> None:
     finished. All load comes from this process. A TARGET is served by a child process.
     """
     tally = Tally()
-    with ExitStack() as stack:
-        url = as_url(where) or stack.enter_context(served(where))
-        greet(url, api_key)
-        with suppress(KeyboardInterrupt):
-            asyncio.run(_measure(url, tally, api_key, quiet=as_json, **how))
+    with reached(where, api_key=api_key) as url, suppress(KeyboardInterrupt):
+        asyncio.run(_measure(url, tally, api_key, as_json, how))
     if as_json:
         counts = {"calls": len(tally.calls), "episodes": tally.episodes, "errors": dict(tally.errors)}
         print_json({"where": where, "seconds": tally.seconds, **counts, **tally.figures()})
     else:
         rows = [(name.replace("_", " "), _figure(value)) for name, value in tally.figures().items()]
         print_table(("", where), [*rows, ("errors", f"{tally.errors.total():,}")])
-        for kind, count in tally.errors.most_common():
+        for kind, count in tally.errors.most_common(MOST_ERRORS):
             click.echo(f"{count:,} × {kind}", err=True)
     if not tally.seconds or tally.errors:
         raise click.exceptions.Exit(1)
 
 
-async def _measure(
-    url: str,
-    tally: Tally,
-    api_key: str | None,
-    *,
-    quiet: bool,
-    env: str | None,
-    seconds: float,
-    concurrency: int,
-    **how: Any,
-) -> None:
+async def _measure(url: str, tally: Tally, api_key: str | None, quiet: bool, how: Mapping[str, Any]) -> None:
+    seconds, concurrency = how["seconds"], how["concurrency"]
     async with AsyncORS(url, api_key, options=PATIENCE) as client:
-        found = client.environment(known_name(await client.list_environments(), env))
-        plan = await _plan(found, seconds, **how)
+        found = client.environment(known_name(await client.list_environments(), how["env"]))
+        plan = await _plan(found, how)
         if not quiet:
             click.echo(f"{plan.tool} {shortened(plan.input)}: {concurrency} concurrent episodes\n")
             if sys.stderr.isatty():
@@ -179,16 +163,8 @@ async def _measure(
             await asyncio.wait(work, timeout=OVERTIME_SECONDS)
 
 
-async def _plan(
-    env: AsyncEnvironment,
-    seconds: float,
-    *,
-    tool: str | None,
-    given: JSONObject | None,
-    split: str | None,
-    calls: int,
-) -> LoadPlan:
-    split = split or (await env.list_splits())[0]
+async def _plan(env: AsyncEnvironment, how: Mapping[str, Any]) -> LoadPlan:
+    split, tool, given = how["split"] or (await env.list_splits())[0], how["tool"], how["given"]
     num_tasks = await env.num_tasks(split)
     if not num_tasks:
         raise WrongUsage(f"{env.name} has no tasks in {split}")
@@ -198,7 +174,7 @@ async def _plan(
         spec = _easiest(tools) if tool is None else find_tool(tools, tool)
         values = sample(spec.input_schema) if given is None else typed_input(spec, (), given)
     indices = itertools.cycle(range(min(num_tasks, MOST_TASKS)))
-    return LoadPlan(spec.name, values, split, indices, calls, time.perf_counter() + seconds)
+    return LoadPlan(spec.name, values, split, indices, how["calls"], time.perf_counter() + how["seconds"])
 
 
 def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
@@ -208,6 +184,4 @@ def _easiest(tools: Sequence[ToolSpec]) -> ToolSpec:
 
 
 def _figure(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

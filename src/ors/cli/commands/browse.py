@@ -17,7 +17,7 @@ from ors.cli.options.serving import listener
 from ors.cli.options.shared import EXISTING_FOLDER, PORT, WHERE, Command, api_key, stacked
 from ors.cli.targets.resolve import as_url, built, environments
 from ors.client import ASGITransport, http_transport
-from ors.inspector import InspectorProxy, RunFolder
+from ors.inspector import InspectorProxy, RunsApi
 
 HOST = "127.0.0.1"
 STOP_SECONDS = 1
@@ -109,5 +109,4 @@ def view(folder: Path, port: int, opening: bool) -> None:
     folder and writes nothing. The page works only at the printed address, which contains a token. Runs that
     are still being recorded are updated live.
     """
-    app = InspectorProxy(str(folder.resolve()), ASGITransport(RunFolder(folder)), command="ors view")
-    serve_page(app, str(folder), port, opening)
+    serve_page(InspectorProxy(str(folder.resolve()), RunsApi(folder)), str(folder), port, opening)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ors import Limits, conformance, quality
+from ors import conformance, quality
 from ors.cli.errors import Unreachable, WrongUsage, report_stream
 from ors.cli.options.shared import (
     COUNT,
@@ -24,9 +24,8 @@ from ors.cli.options.shared import (
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import completed, greet
 from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url, built, environments
+from ors.cli.targets.resolve import as_url, built, environments, given_settings, words
 from ors.errors import ServerFailed
-from ors.quality.examination import while_serving
 
 SLOW_MINUTES = 18
 
@@ -63,11 +62,10 @@ def check(where: str | None, strict: bool, verbose: bool, list_only: bool, as_js
         return
     if where is None:
         raise click.UsageError("Missing argument 'URL|TARGET'.")
-    if url := as_url(where):
+    at_once = [*words(given_settings()), "--grace-seconds", "0"]  # Ctrl-C waits for no call
+    with ExitStack() as stack:
+        url = as_url(where) or stack.enter_context(served(where, variant=at_once))
         report = _checked(url, **how, quiet=as_json)
-    else:
-        server = built(environments([where]), limits=Limits(grace_seconds=0))  # Ctrl-C waits for no call
-        report = while_serving(server, lambda url: _checked(url, **how, quiet=as_json))
     text = conformance.as_json(report) + "\n" if as_json else conformance.as_text(report, verbose=verbose)
     click.echo(text, nl=False, file=report_stream())
     if report.of("failed") if strict else not report.conforms:
@@ -83,15 +81,9 @@ def _checked(
         if not quiet and sys.stderr.isatty():
             click.echo(f"\r\x1b[K{progress}", nl=False, err=True)
 
+    how: dict[str, Any] = {"slow": slow, "environment": env, "only": only, "headers": headers}
     try:
-        return conformance.check(
-            url,
-            slow=slow,
-            environment=env,
-            only=only,
-            headers=headers,
-            on_result=lambda result: show(result.requirement.id),
-        )
+        return conformance.check(url, **how, on_result=lambda result: show(result.requirement.id))
     except conformance.Unreachable as error:
         raise Unreachable(str(error)) from None
     except ValueError as error:

@@ -20,10 +20,9 @@ from ors.cli.evaluation.run import EvalRun, affordable, stopped_by_signals
 from ors.cli.options.evaluation import eval_flags, rules_of
 from ors.cli.options.shared import FOLDER, TARGET, Command, api_key, as_json, environment, secrets, typed
 from ors.cli.output.printing import print_json
-from ors.cli.targets.connect import completed_secrets, greet
-from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url, roots
-from ors.cli.targets.variants import SET_AT_START, given_settings, parameters, words
+from ors.cli.targets.connect import completed_secrets
+from ors.cli.targets.process import reached
+from ors.cli.targets.resolve import SET_AT_START, as_url, given_settings, parameters, roots, words
 from ors.rollouts import EpisodeLimits
 from ors.rollouts.agents import Prices
 from ors.rollouts.records import Run, RunError, RunInfo, RunWriter, read_run
@@ -86,9 +85,7 @@ def eval_command(where: str | None, **given: Any) -> None:
         plan, folder = _resumed_plan(where, given), given["resume"]
     agent = agent_of(plan)
     given["concurrency"] = affordable(given["concurrency"])  # before a TARGET's server inherits the limit
-    with ExitStack() as stack:
-        url = as_url(plan.target) or stack.enter_context(served(plan.target, variant=words(plan.settings)))
-        greet(url, given["api_key"])
+    with reached(plan.target, api_key=given["api_key"], variant=words(plan.settings)) as url:
         local = as_url(plan.target) is None
         found = completed_secrets(
             url, given["api_key"], plan.environment, dict(given["secret"]), plan.secrets, local=local

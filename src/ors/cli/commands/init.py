@@ -1,22 +1,15 @@
 """`ors init` and `ors card`: a package with a new environment, and the card in its README."""
 
-import json
 import keyword
 import os
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import click
 
@@ -26,6 +19,7 @@ from ors.cli.options.shared import WHERE, Command, api_key, as_json, environment
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import chosen, connected
 
+TEMPLATES_FOLDER = Path(__file__).parents[1] / "templates"
 TEMPLATES = ("basic", "game", "sandbox")
 TAKEN_CLASSES = {
     *("Bash", "Blocks", "Environment", "Field", "Files", "Path", "SandboxEnvironment", "SandboxLimit"),
@@ -80,9 +74,6 @@ def init(name: Path, template: str, as_json: bool) -> None:
         click.echo(f"  {name / path}")
     click.echo(f"\nTry it:    ors play {name}\nServe it:  ors serve {name} --reload")
     click.echo(f"Test it:   cd {name} && pip install --find-links {WHEELS} -e '.[dev]' && pytest")
-    if origin := local_origin():
-        click.echo(f"ors-kit is installed from {origin}. To install {name} elsewhere, add a wheel of it:")
-        click.echo(f"           pip wheel --no-deps --wheel-dir {name / WHEELS} {origin}")
 
 
 def _names(given: str) -> Names:
@@ -99,8 +90,7 @@ def _names(given: str) -> Names:
 
 
 def _write(folder: Path, names: Names, template: str) -> list[str]:
-    templates = files("ors.cli") / "templates"
-    found = {**_files(templates / "common"), **_files(templates / template)}
+    found = {**_files(TEMPLATES_FOLDER / "common"), **_files(TEMPLATES_FOLDER / template)}
     written = {names.filled(path).removesuffix(".tmpl"): names.filled(text) for path, text in found.items()}
     for path, text in written.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
@@ -108,23 +98,9 @@ def _write(folder: Path, names: Names, template: str) -> list[str]:
     return sorted(written)
 
 
-def _files(folder: Traversable, at: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            found |= _files(entry, f"{at}{entry.name}/")
-        else:
-            found[f"{at}{entry.name}"] = entry.read_text(encoding="utf-8")
-    return found
-
-
-def local_origin() -> str | None:
-    """The folder or wheel that this package was installed from; None if that was an index."""
-    with suppress(PackageNotFoundError):
-        if recorded := distribution("ors-kit").read_text("direct_url.json"):  # PEP 610
-            url = urlsplit(json.loads(recorded)["url"])
-            return url2pathname(url.path) if url.scheme == "file" else None
-    return None
+def _files(folder: Path) -> dict[str, str]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 BEGIN, END = "<!-- ors card: {} -->", "<!-- /ors card -->"
@@ -230,24 +206,21 @@ def _lies(card: str, told: Mapping[str, Any]) -> list[str]:
     if told["version"] is None:  # it is not installed here, so nobody knows of its package
         card = card.partition(f"### {PACKAGE}")[0]
     said, true = _lines(card), _lines(_card(told))
-    uncounted = tuple(
-        line.removesuffix(f"{UNKNOWN} |") for _, line in true if line.endswith(f"| {UNKNOWN} |")
-    )
+    for title, line in [*true]:
+        if title == TASKS and line.endswith(f"| {UNKNOWN} |"):  # it may say any number
+            del true[title, line]
+            row = line.removesuffix(f"{UNKNOWN} |")
+            true += Counter(each for each in said if each[0] == TASKS and each[1].startswith(row))
     return [
-        *(f"not true: {line}" for line in _told(said - true, true, uncounted)),
-        *(f"missing: {line}" for line in _told(true - said, said, uncounted)),
+        *(f"not true: {line}" for line in _told(said - true, true)),
+        *(f"missing: {line}" for line in _told(true - said, said)),
     ]
 
 
-def _told(
-    lines: Counter[tuple[str, str]], others: Counter[tuple[str, str]], uncounted: tuple[str, ...]
-) -> Iterator[str]:
-    """Lines without those of a section that the others lack, whose title says it all, and unknown counts."""
+def _told(lines: Counter[tuple[str, str]], others: Counter[tuple[str, str]]) -> list[str]:
+    """Lines without those of a section that the others lack, whose title says it all."""
     titles = {title for title, _ in others}
-    for title, line in lines.elements():
-        known = title != TASKS or not line.startswith(uncounted)
-        if known and (title in titles or title == line):
-            yield line
+    return [line for title, line in lines.elements() if title in titles or title == line]
 
 
 def _lines(card: str) -> Counter[tuple[str, str]]:

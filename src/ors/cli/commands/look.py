@@ -14,8 +14,7 @@ from ors.cli.output import printing
 from ors.cli.output.banner import offered, print_offered
 from ors.cli.output.printing import number, print_blocks, print_json, print_table, shortened
 from ors.cli.targets.connect import chosen, connected, opened
-from ors.cli.targets.resolve import installed
-from ors.cli.targets.variants import parameters
+from ors.cli.targets.resolve import installed, parameters
 from ors.client import ORS, Environment
 from ors.schemas import find_tool, signature, typed_input
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,9 @@ from ors.cli.evaluation.plan import selected
 from ors.cli.options.shared import TARGET, Command, api_key, as_json, environment, secrets, stacked
 from ors.cli.output.printing import print_json, print_table, shortened
 from ors.cli.output.runs import warn_of_skipped
-from ors.cli.targets.connect import PATIENCE, greet, known_name
-from ors.cli.targets.process import served
-from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import words
+from ors.cli.targets.connect import PATIENCE, known_name
+from ors.cli.targets.process import reached
+from ors.cli.targets.resolve import words
 from ors.client import AsyncEnvironment, AsyncORS
 from ors.errors import ORSError
 from ors.rollouts import EpisodeRecord, task_key
@@ -72,14 +71,9 @@ class Source:
         """What `--set` and `--as` said when the run was recorded."""
         return [list(self.run.info.config.get(name) or ()) for name in ("settings", "names")]
 
-    @contextmanager
-    def served(self) -> Iterator[str]:
+    def served(self) -> AbstractContextManager[str]:
         """The URL of a server to play on."""
-        with ExitStack() as stack:
-            server = served(*self.targets, variant=words(*self.variant))
-            url = as_url(self.targets[0]) or stack.enter_context(server)
-            greet(url, self.api_key)
-            yield url
+        return reached(*self.targets, api_key=self.api_key, variant=words(*self.variant))
 
     def records(self, **chosen: Any) -> Iterator[EpisodeRecord]:
         return self.run.episodes(on_broken=lambda _, error: self.unreadable.append(str(error)), **chosen)
@@ -145,10 +139,6 @@ class _Replayed:
         else:
             self.differences += [(record, each) for each in differences if each.what not in self.ignored]
 
-    @property
-    def differing(self) -> int:
-        return len({record.id for record, _ in (*self.differences, *self.errors)})
-
 
 @click.command(
     "replay",
@@ -193,11 +183,12 @@ def replay_command(
     warn_of_skipped(source.unreadable, "episode")
     for found in (done.differences, done.errors):
         found.sort(key=_order)
+    differing = len({record.id for record, _ in (*done.differences, *done.errors)})
     if as_json:
-        _print_differences_json(done, len(source.unreadable))
+        _print_differences_json(done, differing, len(source.unreadable))
     else:
-        _print_differences(done)
-    if done.differing:
+        _print_differences(done, differing)
+    if differing:
         raise click.exceptions.Exit(1)
 
 
@@ -218,16 +209,17 @@ def _order(found: tuple[EpisodeRecord, Any]) -> tuple[Any, ...]:
     return (*task_key(record.task).order, record.sample, record.id)
 
 
-def _print_differences_json(found: _Replayed, unreadable: int) -> None:
+def _print_differences_json(found: _Replayed, differing: int, unreadable: int) -> None:
     def about(record: EpisodeRecord) -> dict[str, Any]:
         task = record.task
         place = {"environment": task.environment, "split": task.split, "index": task.index}
         return {"episode": record.id, **place}
 
-    counts = {"episodes": found.episodes, "skipped": found.skipped, "differing": found.differing}
     print_json(
         {
-            **counts,
+            "episodes": found.episodes,
+            "skipped": found.skipped,
+            "differing": differing,
             "unreadable": unreadable,
             "differences": [{**about(record), **asdict(each)} for record, each in found.differences],
             "errors": [{**about(record), "error": error} for record, error in found.errors],
@@ -235,16 +227,22 @@ def _print_differences_json(found: _Replayed, unreadable: int) -> None:
     )
 
 
-def _print_differences(found: _Replayed) -> None:
+def _print_differences(found: _Replayed, differing: int) -> None:
     rows = [
-        [*_place(record), str(each.step or "-"), each.tool or "-", each.what, *_values(each)]
+        [
+            *_place(record),
+            str(each.step or "-"),
+            each.tool or "-",
+            each.what,
+            *map(_brief, (each.recorded, each.now)),
+        ]
         for record, each in found.differences
     ]
     rows += [[*_place(record), "-", "-", "not played", "", error] for record, error in found.errors]
     if rows:
         print_table(["EPISODE", "TASK", "CALL", "TOOL", "DIFFERS", "RECORDED", "NOW"], rows)
         click.echo()
-    click.echo(f"{counted(found.episodes, 'episode')} played, {found.differing:,} with differences")
+    click.echo(f"{counted(found.episodes, 'episode')} played, {differing:,} with differences")
     if found.differences:
         kinds = Counter(each.what for _, each in found.differences)
         click.echo(f"differences: {', '.join(f'{kind} {count:,}' for kind, count in kinds.most_common())}")
@@ -257,11 +255,7 @@ def _place(record: EpisodeRecord) -> list[str]:
     return [record.id[:8], f"{record.task.environment} {task_key(record.task).label}"]
 
 
-def _values(each: Difference) -> list[str]:
-    return [shortened(_brief(value), LONGEST_VALUE) for value in (each.recorded, each.now)]
-
-
-def _brief(value: Any) -> Any:
+def _brief(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(each, dict) and "text" in each for each in value):
-        return " ".join(each["text"] for each in value)
-    return value
+        value = " ".join(each["text"] for each in value)
+    return shortened(value, LONGEST_VALUE)

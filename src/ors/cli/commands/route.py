@@ -1,7 +1,7 @@
 """`ors route` and `ors hosts`: several servers behind one address, and those that run in a Ray cluster."""
 
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,9 +10,8 @@ import click
 
 from ors import Limits
 from ors.cli.errors import Unreachable, WrongUsage
-from ors.cli.options.serving import BOUNDS, Listening, check_exposure, listener
-from ors.cli.options.shared import Command, address_flags, api_key, as_json, log_flags, options
-from ors.cli.output import logging as logs
+from ors.cli.options.serving import BOUNDS, Address, Listening, check_exposure
+from ors.cli.options.shared import Command, api_key, as_json, options
 from ors.cli.output.printing import print_json
 from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.resolve import as_url
@@ -30,23 +29,19 @@ from ors.cluster import RouterServer
     metavar="URL",
     help="Server to route to, started with `ors serve --slot`. Each needs its own slot. Repeatable.",
 )
-@address_flags
 @click.option(
     "--grace-seconds",
     type=click.FloatRange(0),
     default=10.0,
     help="How long open streams may continue at shutdown; clients then reconnect elsewhere.",
 )
-@log_flags
+@options("Options", "address", Address)
 @options("Access", "listening", Listening)
 @api_key
 def route(
     servers: Sequence[str],
-    host: str,
-    port: int,
     grace_seconds: float,
-    log_level: str,
-    log_json: bool,
+    address: Address,
     listening: Listening,
     api_key: str | None,
 ) -> None:
@@ -57,19 +52,18 @@ def route(
     """
     urls = _urls(servers)
     listening.check_certificate()
-    check_exposure(host, bool(api_key or listening.insecure), "Pass the servers' key as --api-key")
+    check_exposure(address.host, bool(api_key or listening.insecure), "Pass the servers' key as --api-key")
     runner = RouterServer(
         urls,
-        host,
-        port,
+        address.host,
+        address.port,
         Limits(grace_seconds=grace_seconds),
         api_key or "",
         lambda url: click.echo(f"Routing on {url} (stop with Ctrl-C)"),
         cors_origins=listening.cors_origin,
         **listening.certificate,
     )
-    with closing(logs.configure(log_level, log_json)):
-        runner.run(sockets=[listener(host, port)])
+    address.run(runner)
 
 
 def _urls(words: Sequence[str]) -> list[str]:

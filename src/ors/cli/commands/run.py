@@ -1,9 +1,13 @@
 """`ors run`: runs a file that was written for openreward or ors-sdk, unchanged."""
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import os
+import runpy
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,21 +16,109 @@ import click
 
 from ors import Limits
 from ors.cli.commands.serve import Serving, serving_flags
-from ors.cli.errors import Unreachable, WrongUsage, clean
+from ors.cli.errors import Unreachable, WrongUsage, keep_report_apart, one_line, shown_path
 from ors.cli.options.shared import TARGET, Command, HostingFlags, given, options, typed
-from ors.cli.targets.program import DATA, Program, Sought, has_data, with_data
-from ors.errors import ORSError
+from ors.cli.targets.process import started
+from ors.cli.targets.resolve import raised_at
 from ors.openreward import Names
 from ors.openreward.sandboxes import AsyncOpenReward
-from ors.server import LAUNCH, Server, is_loopback
-from ors.server.app import App
-from ors.server.episodes.environments import ServedEnvironment
+from ors.server import LAUNCH, is_loopback
+from ors.server.process.system import LIFELINE, tied
 from ors.server.sessions.admission import Keys
 
+DATA = "/orwd_data"
+"""Where programs written for openreward find their data."""
+BY_HAND = f"as root, `ln -s FOLDER {DATA}` does the same, without --data"
 CHOOSE = (
     "The real openreward is installed too: pass --openreward ours to run on ors, "
     "or --openreward installed to run the file on the real one"
 )
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file, or a module as in `python -m`, with its arguments."""
+
+    name: str
+    is_module: bool
+    arguments: Sequence[str]
+
+    @property
+    def folder(self) -> Path:
+        return Path.cwd() if self.is_module else Path(self.name).resolve().parent
+
+    def run(self) -> None:
+        """Runs it as `python` would."""
+        if not self.is_module and not os.path.exists(self.name):
+            raise Unreachable(f"No such file or folder: {self.name}")
+        keep_report_apart()
+        sys.path.insert(0, str(self.folder))
+        sys.argv = [self.name, *self.arguments]
+        try:
+            if self.is_module:
+                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(os.path.abspath(self.name), run_name="__main__")
+        except click.ClickException:  # of the server that it runs
+            raise
+        except ModuleNotFoundError as error:
+            raise Unreachable(f"{self.name} needs {self._missing(error)}") from error
+        except Exception as error:
+            lacks = self.lacking(str(error)) if isinstance(error, OSError) else ""
+            why = f"{one_line(error)}{raised_at(error, self.folder)}{lacks}"
+            raise Unreachable(f"Cannot run {self.name}: {why}") from error
+
+    def lacking(self, problem: str) -> str:
+        """What helps against a problem of a program that reads data which is not there."""
+        if os.path.exists(DATA):
+            return ""
+        code = self.folder.rglob("*.py")
+        wanted = DATA in problem or any(DATA in path.read_text(errors="replace") for path in code)
+        return f"; pass --data FOLDER, which becomes {DATA}" if wanted else ""
+
+    def _missing(self, error: ModuleNotFoundError) -> str:
+        package = str(error.name or error).partition(".")[0]
+        beside = self.folder / "requirements.txt"
+        what = f"-r {shown_path(beside)}" if beside.is_file() else package
+        return f"the package {package!r}, which is not installed: pip install {what}"
+
+
+def has_data(folder: str) -> bool:
+    return os.path.exists(DATA) and os.path.samefile(folder, DATA)
+
+
+def with_data(folder: str, keys: Sequence[str]) -> int:
+    """Runs this command once more, in a mount namespace in which `folder` is /orwd_data.
+
+    Pandas and pyarrow open files in C, so nothing in Python can do it.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise Unreachable(f"--data needs bubblewrap (`apt install bubblewrap`); {BY_HAND}")
+    with tied() as lifeline:
+        told, tell = os.pipe()
+        within = [bwrap, "--die-with-parent", "--info-fd", str(tell), *_mounts(folder), "--"]
+        child = started({LIFELINE: str(lifeline)}, [lifeline, tell], keys, within=within)
+        os.close(tell)
+        with open(told) as pipe:
+            about = pipe.read()
+        if not about:
+            child.wait()
+            raise Unreachable(f"bubblewrap cannot mount {folder} as {DATA} here; {BY_HAND}")
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Not to bubblewrap, which would end at once, and the server with it.
+            signal.signal(number, lambda number, frame: os.kill(json.loads(about)["child-pid"], number))
+        return child.wait()
+
+
+def _mounts(folder: str) -> Iterator[str]:
+    yield from ("--tmpfs", "/")
+    for path in sorted(Path("/").iterdir()):
+        if path.is_symlink():
+            yield from ("--symlink", os.readlink(path), str(path))
+        elif path.is_dir() and str(path) != DATA:
+            yield from ("--dev-bind", str(path), str(path))
+    yield from ("--ro-bind", os.path.abspath(folder), DATA)
 
 
 @dataclass(frozen=True)
@@ -68,32 +160,6 @@ def _chosen(name: str, value: Any, file: Mapping[str, Any]) -> Any:
     return value if given(name) else file[name]
 
 
-def _tell_of_tasks(sought: Sought, server: Server, slot: int) -> None:
-    """Says at the start which environments have no tasks."""
-    if slot:  # the first worker says it for all
-        sought.stop()
-        return
-
-    def look(app: App, environments: Mapping[str, ServedEnvironment]) -> None:
-        # Not by a request: another worker might get it, and only the one that lists tasks sees the paths.
-        task = asyncio.create_task(_say_what_lacks(sought, environments.values()))
-        app.tasks.add(task)
-        task.add_done_callback(app.tasks.discard)
-
-    server.extend(look, ())
-
-
-async def _say_what_lacks(sought: Sought, environments: Iterable[ServedEnvironment]) -> None:
-    for env in environments:
-        try:
-            if not any([await env.num_tasks(split.name) for split in env.splits]):
-                click.echo(f"{env.name} has no tasks in any split{sought.told()}", err=True)
-        except ORSError as error:  # without a hint, the banner and the log say what is wrong
-            if hint := sought.hint(str(error)):
-                click.echo(f"{env.name}: {clean(str(error))}{hint}", err=True)
-    sought.stop()
-
-
 @click.command(
     cls=Command,
     examples=["ors run server.py --port 8000", "ors run server.py --data data", "ors run -m package"],
@@ -129,10 +195,10 @@ def run(
     """
     if openreward is None and find_spec("openreward") is not None:
         raise WrongUsage(CHOOSE)
-    serving = serving.prepared([program])
+    code = Program(program, is_module, arguments)
+    serving = replace(serving.prepared([program]), lacking=code.lacking)
     if data is not None and not has_data(data):
         raise click.exceptions.Exit(with_data(data, serving.secrets))
-    code = Program(program, is_module, arguments, Sought())
     if openreward == "installed":
         _refuse_flags()
         code.run()
@@ -140,9 +206,8 @@ def run(
     Names().install()
     AsyncOpenReward.hosting = hosting.hosting(Path(DATA) if Path(DATA).is_dir() else None)
     serving.delegate()
-    launcher = Launcher(replace(serving, on_start=partial(_tell_of_tasks, code.sought)))
+    launcher = Launcher(serving)
     LAUNCH.set(launcher)
-    code.sought.start()
     code.run()
     if not launcher.launched:
         raise Unreachable(f"{code.name} ended without calling run() of a Server")

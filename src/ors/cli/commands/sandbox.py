@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,9 +12,8 @@ import click
 from ors import Limits
 from ors.cli.errors import CommandError
 from ors.cli.options import shared
-from ors.cli.options.serving import Access, check_exposure, listener
+from ors.cli.options.serving import Access, Address, check_exposure
 from ors.cli.options.shared import COUNT, Command, CommandGroup, as_json, options
-from ors.cli.output import logging as logs
 from ors.cli.output.printing import print_json, print_table
 from ors.errors import SandboxUnavailable
 from ors.sandbox import SandboxSpec
@@ -129,7 +127,7 @@ PING_SECONDS = 5.0
 
 
 @click.command(cls=Command, examples=["ors sandboxes --port 8091 --host-root"])
-@shared.address_flags
+@options("Options", "address", Address)
 @click.option(
     "--data",
     type=shared.EXISTING_FOLDER,
@@ -138,16 +136,12 @@ PING_SECONDS = 5.0
 @click.option(
     "--sandboxes", "most", type=COUNT, default=64, help="Maximum concurrent sandboxes; beyond it, 429."
 )
-@shared.log_flags
 @options("Sandboxes", "flags", shared.HostingFlags)
 @options("Access", "access", Access)
 def sandboxes(
-    host: str,
-    port: int,
+    address: Address,
     data: Path | None,
     most: int,
-    log_level: str,
-    log_json: bool,
     flags: shared.HostingFlags,
     access: Access,
 ) -> None:
@@ -161,7 +155,7 @@ def sandboxes(
 
     access.check_certificate()
     keys = access.all_keys([])
-    check_exposure(host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
+    check_exposure(address.host, bool(keys or access.insecure), "Set a key in ORS_API_KEYS")
     server = sandbox_server(
         flags.hosting(data),
         limits=Limits(sessions=most, idle_seconds=IDLE_SECONDS, ping_seconds=PING_SECONDS),
@@ -170,11 +164,10 @@ def sandboxes(
         inspector=access.inspector,
     )
     runner = server.runner(
-        host,
-        port,
+        address.host,
+        address.port,
         insecure=access.insecure,
         on_start=lambda url: click.echo(f"Serving on {url} (stop with Ctrl-C)\n\n{ADVICE.format(url=url)}"),
         **access.certificate,
     )
-    with closing(logs.configure(log_level, log_json)):
-        runner.run(sockets=[listener(host, port)])
+    address.run(runner)

@@ -1,12 +1,11 @@
 """`ors serve`: serves environments over HTTP until Ctrl-C. `ors run` shares its options and how it serves."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,12 @@ from ors import Environment, Limits, Server
 from ors.cli.errors import Unreachable, WrongUsage, one_line
 from ors.cli.options import serving as flags
 from ors.cli.options import shared
+from ors.cli.options.shared import flag
 from ors.cli.output import logging as logs
 from ors.cli.output.banner import Banner
 from ors.cli.targets.connect import ray_cluster
 from ors.cli.targets.process import started, supervise
-from ors.cli.targets.resolve import built, environments, roots
-from ors.cli.targets.variants import given_settings, parameters
+from ors.cli.targets.resolve import built, environments, given_settings, parameters, roots
 from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
 from ors.server.process.system import leave
@@ -39,19 +38,26 @@ SHOWS_SOURCE = (
 )
 
 
-@dataclass(frozen=True)
-class Serving:
+@dataclass(frozen=True, kw_only=True)
+class Serving(flags.Address):
     """The options that `ors serve` and `ors run` share."""
 
-    host: str
-    port: int
-    reloading: bool
-    return_errors: str
-    log_level: str
-    log_json: bool
-    as_json: bool
-    record: Path | None
-    record_private: bool
+    reloading: bool = flag(
+        "Restart when a file changes. Running calls have --grace-seconds to finish.",
+        names=("--reload", "reloading"),
+        is_flag=True,
+    )
+    return_errors: str = flag(
+        "What clients see of an exception: nothing, its message, the message and your line of code "
+        "that raised it (loopback only), or the stack trace.",
+        type=click.Choice(["none", "exception", "line", "stacktrace"]),
+        default="exception",
+    )
+    record: Path | None = flag(
+        "Record every session as an episode of a run in this folder.", type=shared.FOLDER
+    )
+    record_private: bool = flag("Also record the private fields of tasks.", is_flag=True)
+    as_json: bool = flag("Print JSON.", names=("--json", "as_json"), is_flag=True)
     access: flags.Access
     workers: flags.Workers
     limits: Limits
@@ -60,8 +66,8 @@ class Serving:
     variants: Sequence[str] = ()
     """NAME:TARGET, as `--as` gives them."""
     keys: Sequence[ApiKey] = ()
-    on_start: Callable[[Server, int], object] = lambda server, slot: None
-    """Called when a server of this process listens, with its slot among the workers."""
+    lacking: Callable[[str], str] = lambda problem: ""
+    """What helps against a problem with the tasks of an environment."""
 
     def prepared(
         self, targets: Sequence[str], names: Sequence[str] = (), *, on_ray: bool = False
@@ -104,8 +110,6 @@ class Serving:
             signal.signal(number, lambda number, frame: leave())
 
     def _reload(self) -> int:
-        if os.name != "posix":
-            raise WrongUsage("--reload needs a POSIX system")
         limits = self.limits
         ending_seconds = limits.grace_seconds + 2 * limits.teardown_seconds + RELOAD_LAST_SECONDS
         listen = partial(flags.listener, self.host)
@@ -174,11 +178,8 @@ class Serving:
             return
         names = [cls.name().lower() for cls in classes]
 
-        def listening(url: str) -> None:
-            self.announce([url], names)
-            self.on_start(server, 0)
-
-        runner = server.runner(self.host, self.port, on_start=listening, **access)
+        access["on_start"] = lambda url: self.announce([url], names)
+        runner = server.runner(self.host, self.port, **access)
         socket = self.inherited.listener or flags.listener(self.host, self.port)
         if self.inherited.lifeline is not None:
             self.inherited.lifeline.end = runner.orphaned
@@ -189,14 +190,9 @@ class Serving:
     def _work(self, server: Server, config: WorkerConfig, access: dict[str, Any]) -> None:
         from ors.cluster.worker import Worker
 
-        def listening(url: str) -> None:
-            self.on_start(server, config.slot)
-
-        line = self.inherited.lifeline
-        assert line is not None
-        worker = Worker(server, self.host, config, line, on_start=listening, **access)
+        assert self.inherited.lifeline is not None
         with self.logging():
-            worker.run()
+            Worker(server, self.host, config, self.inherited.lifeline, **access).run()
 
     def _built(self, classes: Sequence[type[Environment]], how: dict[str, Any]) -> Server:
         """Builds the server. What it records, its inspector shows."""
@@ -209,11 +205,6 @@ class Serving:
             server.show_runs(RunsApi(self.record))
         return server
 
-    @contextmanager
-    def logging(self) -> Iterator[None]:
-        with closing(logs.configure(self.log_level, self.log_json)):
-            yield
-
     def announce(self, urls: Sequence[str], names: Sequence[str]) -> None:
         inspector = self.access.inspector
         recording = f"Recording sessions to {self.record} (reward: the sum of all steps)"
@@ -223,6 +214,7 @@ class Serving:
             key=next((key.secret for key in self.keys), None),
             notes=[recording] if self.record else [],
             as_json=self.as_json,
+            lacking=self.lacking,
         )
         banner.show(urls, names)
 
@@ -230,28 +222,7 @@ class Serving:
 def serving_flags(command: Callable[..., None]) -> Callable[..., None]:
     """The options of `ors serve` without those of Ray, passed to the command as one `serving`."""
     return shared.stacked(
-        shared.address_flags,
-        click.option(
-            "--reload",
-            "reloading",
-            is_flag=True,
-            help="Restart when a file changes. Running calls have --grace-seconds to finish.",
-        ),
-        shared.log_flags,
-        click.option(
-            "--return-errors",
-            type=click.Choice(["none", "exception", "line", "stacktrace"]),
-            default="exception",
-            help="What clients see of an exception: nothing, its message, the message and your line of code "
-            "that raised it (loopback only), or the stack trace.",
-        ),
-        click.option(
-            "--record",
-            type=shared.FOLDER,
-            help="Record every session as an episode of a run in this folder.",
-        ),
-        click.option("--record-private", is_flag=True, help="Also record the private fields of tasks."),
-        shared.as_json,
+        shared.flags_of(Serving),
         shared.options("Access", "access", flags.Access),
         flags.limit_flags,
         shared.options("Workers", "workers", flags.Workers),

@@ -1,5 +1,6 @@
 """What an evaluation prints: counts while it runs, then its report, and the exit code that it deserves."""
 
+import shutil
 import sys
 import threading
 import time
@@ -7,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +19,6 @@ from ors.rollouts import EpisodeRecord, RunningEpisode, TaskKey, Usage, task_key
 from ors.rollouts.episodes.scoring import BY_DEFAULT, Scoring
 from ors.rollouts.records import Entry, Estimate, Finding, Health, Run, check, entry_of, summarize, task_rows
 from ors.rollouts.records.statistics import mean_score
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 @dataclass
@@ -42,7 +40,7 @@ class EvalTally:
     health: Health = field(default_factory=Health)
     running: Callable[[], Sequence[RunningEpisode]] = tuple
     """The episodes that run, the oldest first."""
-    tell: Callable[[Finding], None] = lambda finding: None
+    findings: list[Finding] = field(default_factory=list)
 
     def add(self, record: EpisodeRecord | Entry) -> None:
         """Counts an episode, as it was played or as the index of its run has it."""
@@ -58,16 +56,15 @@ class EvalTally:
         if (score := entry.score) is not None:
             self.rewards.setdefault(entry.task, []).append(score)
             self.unrewarded += entry.reward is None
-        for finding in self.health.add([entry]):
-            self.tell(finding)
+        self.findings += self.health.add([entry])
 
     def mean(self) -> Estimate | None:
         """The mean reward so far, with its interval. Another thread may ask for it."""
         return mean_score(list(map(tuple, list(self.rewards.values()))), self.range)
 
 
-REFRESHES = 4
-"""Per second, on a terminal."""
+REFRESH_SECONDS = 0.25
+"""On a terminal."""
 FIRST_SECONDS = 2.0
 LINE_SECONDS = 10.0
 """Without a terminal: a line after the first pause, then one each of these."""
@@ -76,45 +73,33 @@ LINE_SECONDS = 10.0
 @contextmanager
 def live_table(tally: EvalTally) -> Iterator[None]:
     """Shows the counts while the block runs: as a table on a terminal, else as a line from time to time."""
-    began = time.monotonic()
-    if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.live import Live
-
-        with Live(
-            get_renderable=lambda: _drawn(rows(tally, time.monotonic() - began)),
-            console=Console(stderr=True),
-            refresh_per_second=REFRESHES,
-            transient=True,
-        ):
-            yield
-        return
     over = threading.Event()
-    lines = threading.Thread(target=_lines, args=(tally, over, began), daemon=True)
-    lines.start()
+    shower = threading.Thread(target=_show, args=(tally, over, sys.stderr.isatty()), daemon=True)
+    shower.start()
     try:
         yield
     finally:
         over.set()
-        lines.join()
+        shower.join()
 
 
-def _drawn(rows: Sequence[tuple[str, str]]) -> "Table":
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    for row in rows:
-        table.add_row(*row)
-    return table
-
-
-def _lines(tally: EvalTally, over: threading.Event, began: float) -> None:
-    pause = FIRST_SECONDS
-    while not over.wait(pause):
-        pause = LINE_SECONDS
-        shown = rows(tally, time.monotonic() - began)
-        click.echo("  ".join(f"{name} {value}" for name, value in shown if value != "-"), err=True)
+def _show(tally: EvalTally, over: threading.Event, on_terminal: bool) -> None:
+    began, told, drawn, ended = time.monotonic(), 0, 0, False
+    pause = 0.0 if on_terminal else FIRST_SECONDS
+    while not ended:
+        ended = over.wait(pause)
+        new = [f"Finding: {clean(str(each))}" for each in tally.findings[told:]]
+        told += len(new)
+        shown = [] if ended else rows(tally, time.monotonic() - began)
+        pause = REFRESH_SECONDS if on_terminal else LINE_SECONDS
+        if on_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            table = [f"{name:16}  {value}"[:width] for name, value in shown]
+        else:
+            table = ["  ".join(f"{name} {value}" for name, value in shown if value != "-")] * bool(shown)
+        before = f"\x1b[{drawn}F\x1b[J" if drawn else ""
+        click.echo(before + "".join(f"{line}\n" for line in (*new, *table)), nl=False, err=True)
+        drawn = len(table) if on_terminal else 0
 
 
 def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
@@ -125,7 +110,7 @@ def rows(tally: EvalTally, seconds: float) -> list[tuple[str, str]]:
         ("running", _stages(tally.running())),
         ("mean reward", "-" if mean is None else str(mean)),
         ("without a reward", f"{tally.unrewarded:,}" if tally.unrewarded else "-"),
-        ("tokens", f"{_amount(usage.input_tokens)} in, {_amount(usage.output_tokens)} out"),
+        ("tokens", f"{usage.input_tokens:,} in, {usage.output_tokens:,} out"),
         ("cost", "unknown" if usage.unknown else "-" if usage.cost is None else f"{usage.cost:.4g}"),
         ("failed", ", ".join(f"{count:,} {who}" for who, count in sorted(tally.failures.items())) or "0"),
         ("time", f"{seconds:,.0f} s"),
@@ -139,14 +124,6 @@ def _stages(running: Sequence[RunningEpisode]) -> str:
     counts = Counter(each.stage for each in running)
     stages = ", ".join(f"{count:,} {stage}" for stage, count in counts.items())
     return f"{stages} (the oldest: {running[0].seconds:.0f} s, {task_key(running[0].task).label})"
-
-
-def _amount(count: int) -> str:
-    """A large number in three digits: 12.3k, 4.56M."""
-    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            return f"{count / size:.3g}{unit}"
-    return str(count)
 
 
 MOST_TASKS = 20

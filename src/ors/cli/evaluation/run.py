@@ -2,10 +2,10 @@
 
 import asyncio
 import signal
-import sys
 from collections.abc import Callable, Container, Coroutine, Mapping
 from contextlib import aclosing, nullcontext, suppress
 from dataclasses import dataclass, replace
+from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
 import click
@@ -31,7 +31,7 @@ from ors.rollouts import (
     rollouts,
 )
 from ors.rollouts.episodes.scoring import Scoring
-from ors.rollouts.records import Finding, Run, RunWriter, read_run
+from ors.rollouts.records import Run, RunWriter, read_run
 from ors.rollouts.records.writer import declare
 
 STOP_AFTER = 20
@@ -78,7 +78,6 @@ class EvalRun:
                 declare(writer.folder, {name: declared})
                 tally = EvalTally(len(tasks) * self.plan.samples, Scoring.of(self.plan.as_json()))
                 tally.range = declared.range
-                tally.tell = (lambda finding: None) if quiet else _tell
                 skip = _played(read_run(writer.folder), tasks, self.plan.samples, tally, retry)
                 how = {"concurrency": concurrency, "secrets": self.secrets, "skip": skip, "keep_tasks": True}
                 how |= self.plan.playing()
@@ -125,10 +124,6 @@ def _over(total: EpisodeLimits, usage: Usage) -> str:
     reached = total.reached(0, usage)
     flag = "" if reached is None else f"--max-total-{reached.limit}"
     return "" if reached is None else f"Stopped at {reached.detail}, the limit of the run; raise {flag}"
-
-
-def _tell(finding: Finding) -> None:
-    click.echo(f"Finding: {clean(str(finding))}", err=True)
 
 
 def _without_content(record: EpisodeRecord, error: Exception) -> EpisodeRecord:
@@ -183,18 +178,13 @@ MOST_RESERVED = 96
 
 def affordable(concurrency: int) -> int:
     """How many episodes can run at once; raises the limit of open files first, as far as it can be."""
-    if sys.platform == "win32":
-        return concurrency
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = getrlimit(RLIMIT_NOFILE)
     wanted = MOST_RESERVED + PER_EPISODE * concurrency
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    if soft == RLIM_INFINITY or soft >= wanted:
         return concurrency
     with suppress(ValueError, OSError):  # some systems allow less than they say
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        setrlimit(RLIMIT_NOFILE, (wanted if hard == RLIM_INFINITY else min(wanted, hard), hard))
+    soft, _ = getrlimit(RLIMIT_NOFILE)
     fits = max(1, (soft - min(MOST_RESERVED, soft // 4)) // PER_EPISODE)
     if fits < concurrency:
         text = f"{concurrency:,} concurrent episodes need more open files than the limit of {soft:,}"
@@ -202,18 +192,10 @@ def affordable(concurrency: int) -> int:
     return min(fits, concurrency)
 
 
-STOPPING = ("SIGTERM", "SIGHUP")
-"""Windows has no SIGHUP."""
-
-
 async def stopped_by_signals(work: Coroutine[Any, Any, None]) -> None:
     """Awaits `work`; a signal that stops processes, or a terminal that closes, cancels it."""
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for name in STOPPING:
-        number = getattr(signal, name, None)
-        # `nohup` ignores SIGHUP, and that must stay.
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            with suppress(NotImplementedError):  # Windows
-                loop.add_signal_handler(number, task.cancel)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP, and that must stay
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     await task

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_type_hints
 import click
 
 from ors.cli.evaluation.plan import LIMITS, NOT_OFFERED, EvalPlan
-from ors.cli.options.shared import COUNT, INDEX, JSON, stacked, under
+from ors.cli.options.shared import COUNT, INDEX, JSON, Parsed, stacked, under
 from ors.rollouts import EpisodeLimits, Reduction, Rules
 from ors.rollouts.episodes.outcome import Party
 from ors.rollouts.episodes.rules import ReductionName
@@ -34,26 +34,19 @@ class _Finite(click.FloatRange):
         return "" if self.min is None and self.max is None else super()._describe_range()
 
 
-class _Text(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """Text, or `@file` for the text of a file."""
-
-    name = "TEXT|@FILE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = str(value)
-        if not text.startswith("@"):
-            return text
-        try:
-            return Path(text[1:]).read_text(encoding="utf-8")
-        except OSError as error:
-            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
-        except UnicodeDecodeError:
-            self.fail(f"{text[1:]} is not a text file", param, ctx)
+def _text(given: str) -> str:
+    if not given.startswith("@"):
+        return given
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{given[1:]} is not a text file") from None
 
 
 NUMBER = _Finite()
 POSITIVE = _Finite(min=0, min_open=True)
-TEXT = _Text()
+TEXT = Parsed("TEXT|@FILE", _text)
+"""Text, or `@file` for the text of a file."""
 RETRIED: tuple[Party, ...] = ("model", "environment", "infrastructure")
 
 limit, model, episode, resuming = map(under, ("Limits of the run", "Model", "Episodes", "Resuming"))

@@ -8,7 +8,7 @@ import ssl
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args, get_type_hints
@@ -18,10 +18,12 @@ import click
 from ors import Limits
 from ors.cli.errors import Unreachable, WrongUsage
 from ors.cli.options.shared import (
+    BYTES,
     COUNT,
     INDEX,
     JSON,
-    Bytes,
+    PORT,
+    Parsed,
     flag,
     gathered,
     given,
@@ -30,11 +32,12 @@ from ors.cli.options.shared import (
     typed,
     under,
 )
+from ors.cli.output import logging as logs
 from ors.cli.settings import erase_secrets
 from ors.cli.targets.process import LISTENER
 from ors.cluster.worker import VARIABLE, WorkerConfig
 from ors.server import ApiKey, is_loopback
-from ors.server.process.runner import bound
+from ors.server.process.runner import Runner, bound
 from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
@@ -47,10 +50,7 @@ EXPOSED = (
 )
 
 
-class _Key(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A key. A variable holds several, separated by commas."""
-
-    name = "[NAME=]SECRET"
+class _Key(Parsed):
     envvar_list_splitter = ","
 
 
@@ -61,6 +61,27 @@ def check_exposure(host: str, secured: bool, remedy: str) -> None:
     """Checks that an address open to the network is `secured` by a key or by --insecure."""
     if not secured and not is_loopback(host):
         raise WrongUsage(EXPOSED.format(host=host or "the addresses of the nodes", remedy=remedy))
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a command listens, and what it logs."""
+
+    host: str = flag(
+        "Address to listen on. Anything but loopback needs an API key or --insecure.", default="127.0.0.1"
+    )
+    port: int = flag("Port to listen on; 0 picks a free one.", type=PORT, default=8080)
+    log_level: str = flag(
+        "Minimum level to log to standard error.", type=click.Choice(logs.LEVELS), default="info"
+    )
+    log_json: bool = flag("Log one JSON object per line.", is_flag=True)
+
+    def logging(self) -> AbstractContextManager[logs.TextLines]:
+        return closing(logs.configure(self.log_level, self.log_json))
+
+    def run(self, runner: Runner) -> None:
+        with self.logging():
+            runner.run(sockets=[listener(self.host, self.port)])
 
 
 @dataclass(frozen=True)
@@ -93,7 +114,7 @@ class Listening:
 class Access(Listening):
     api_key: Sequence[str] = flag(
         "API key that clients must send. Repeatable. Safer: ORS_API_KEYS, separated by commas.",
-        type=_Key(),
+        type=_Key("[NAME=]SECRET", str),
         multiple=True,
         envvar="ORS_API_KEYS",
     )
@@ -103,7 +124,7 @@ class Access(Listening):
     )
     inspector: bool | None = flag(
         "Serve the inspector page at /-/.  [default: on loopback]",
-        names="--inspector/--no-inspector",
+        names=("--inspector/--no-inspector",),
         default=None,
     )
 
@@ -138,45 +159,33 @@ def in_words(host: str, port: int) -> Iterator[None]:
 OWN_FLAGS = {"CPU": "--num-cpus", "GPU": "--num-gpus"}
 
 
-class _Processes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    name = "N|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if value == "auto":
-            return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-        if not (str(value).isdigit() and 1 <= int(value) <= 1024):
-            self.fail(f"{value!r} is neither a number from 1 to 1024 nor auto", param, ctx)
-        return int(value)
+def _processes(text: str) -> int:
+    if text == "auto":
+        return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if not (text.isdigit() and 1 <= int(text) <= 1024):
+        raise ValueError(f"{text!r} is neither a number from 1 to 1024 nor auto")
+    return int(text)
 
 
-class _Amount(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    name = "NAME=AMOUNT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        name, _, text = str(value).partition("=")
-        if name in OWN_FLAGS:
-            self.fail(f"use {OWN_FLAGS[name]} for that", param, ctx)
-        try:
-            amount = float(text)
-        except ValueError:
-            amount = 0.0
-        if not name or not 0 < amount < math.inf:
-            self.fail(f"{value!r} is not an amount, such as license=2", param, ctx)
-        return name, amount
+def _amount(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    if name in OWN_FLAGS:
+        raise ValueError(f"use {OWN_FLAGS[name]} for that")
+    with suppress(ValueError):
+        if name and 0 < (amount := float(number)) < math.inf:
+            return name, amount
+    raise ValueError(f"{text!r} is not an amount, such as license=2")
 
 
-class _Bounds(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    name = "N|MIN:MAX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        least, _, most = str(value).partition(":")
-        numbers = [int(word) for word in (least, most or least) if word.isdigit()]
-        if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
-            self.fail(f"{value!r} is neither a number of 1 or more nor MIN:MAX", param, ctx)
-        return numbers[0], numbers[1]
+def _bounds(text: str) -> tuple[int, int]:
+    least, _, most = text.partition(":")
+    numbers = [int(word) for word in (least, most or least) if word.isdigit()]
+    if len(numbers) < 2 or not 1 <= numbers[0] <= numbers[1]:
+        raise ValueError(f"{text!r} is neither a number of 1 or more nor MIN:MAX")
+    return numbers[0], numbers[1]
 
 
-BOUNDS = _Bounds()
+BOUNDS = Parsed("N|MIN:MAX", _bounds)
 
 
 @dataclass(frozen=True)
@@ -186,12 +195,12 @@ class Workers:
     workers: int = flag(
         "Worker processes on this port. Each has its own sessions and limits. A supervisor restarts workers "
         "that crash and replaces them on SIGHUP.  [default: 1, without supervisor]",
-        type=_Processes(),
+        type=Parsed("N|auto", _processes),
         default=1,
         show_default=False,
     )
     max_worker_memory: int | None = flag(
-        "Replace a worker that uses more memory than this; kill it at twice that.", type=Bytes()
+        "Replace a worker that uses more memory than this; kill it at twice that.", type=BYTES
     )
     drain_seconds: float = flag(
         "How long a replaced worker (SIGHUP) may keep its sessions.", type=click.FloatRange(0), default=3600.0
@@ -238,7 +247,7 @@ class OnRay:
     num_cpus: float = flag("CPUs of each host, at least 0.01.", type=click.FloatRange(0.01), default=1.0)
     num_gpus: float = flag("GPUs of each host.", type=click.FloatRange(0), default=0.0)
     resource: Sequence[tuple[str, float]] = flag(
-        "Other Ray resource of each host. Repeatable.", type=_Amount(), multiple=True
+        "Other Ray resource of each host. Repeatable.", type=Parsed("NAME=AMOUNT", _amount), multiple=True
     )
     ray_namespace: str = flag("Name of this deployment in the cluster.", default="ors")
     runtime_env: Mapping[str, Any] | None = flag(
@@ -248,41 +257,27 @@ class OnRay:
     def options(self) -> dict[str, Any]:
         """What `deploy` is told of Ray."""
         least, most = self.hosts
-        return {
-            "hosts": least,
-            "min_hosts": least,
-            "max_hosts": most,
-            "sessions_per_host": self.sessions_per_host,
-            "routers": self.routers,
-            "num_cpus": self.num_cpus,
-            "num_gpus": self.num_gpus,
-            "resources": dict(self.resource),
-            "runtime_env": self.runtime_env,
-            "namespace": self.ray_namespace,
-        }
+        kept = ("sessions_per_host", "routers", "num_cpus", "num_gpus", "runtime_env")
+        hosts = {"hosts": least, "min_hosts": least, "max_hosts": most}
+        more = {"resources": dict(self.resource), "namespace": self.ray_namespace}
+        return {name: getattr(self, name) for name in kept} | hosts | more
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """A number of 0 or more, or "none" if the limit can be switched off."""
+def _number(hint: Any) -> Parsed:
+    """The type of a limit: a number of 0 or more, or "none" if it can be switched off."""
+    optional = isinstance(hint, types.UnionType)
+    kind = get_args(hint)[0] if optional else hint
 
-    def __init__(self, hint: Any) -> None:
-        self._optional = isinstance(hint, types.UnionType)
-        self._number: type[int] | type[float] = get_args(hint)[0] if self._optional else hint
-        self.name = "integer" if self._number is int else "number"
-        if self._optional:
-            self.name += "|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if self._optional and value == "none":
+    def read(text: str) -> float | None:
+        if optional and text == "none":
             return None
-        try:
-            number = self._number(value)
-        except (TypeError, ValueError):
-            number = -1
-        if not number >= 0:
-            kind = "an integer" if self._number is int else "a number"
-            self.fail(f"{value!r} is not {kind} of 0 or more" + ", or none" * self._optional, param, ctx)
-        return number
+        with suppress(ValueError):
+            if (number := kind(text)) >= 0:
+                return float(number) if kind is float else int(number)
+        what = "an integer" if kind is int else "a number"
+        raise ValueError(f"{text!r} is not {what} of 0 or more" + ", or none" * optional)
+
+    return Parsed(("integer" if kind is int else "number") + "|none" * optional, read)
 
 
 def limit_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -290,7 +285,7 @@ def limit_flags(command: Callable[..., None]) -> Callable[..., None]:
     flags = [
         option(
             name_of(limit),
-            type=_Number(hints[limit.name]),
+            type=_number(hints[limit.name]),
             default="none" if limit.default is None else limit.default,
             help=limit.metadata["help"],
         )
@@ -354,18 +349,16 @@ class Inherited:
     def taken(cls) -> Self:
         """Takes it over, before environment code can pass it to its own children."""
         erase_secrets()
-        names = (LISTENER, LIFELINE, VARIABLE)
-        listener, lifeline, worker = (os.environ.pop(name, None) for name in names)
+        listener, lifeline, worker = (os.environ.pop(name, None) for name in (LISTENER, LIFELINE, VARIABLE))
         if worker is not None:
             config = WorkerConfig.read(worker)
             return cls(_read_keys(), lifeline=config.take(), worker=config)
         if lifeline is None:
             return cls()
-        keys, line = _read_keys(), Lifeline(int(lifeline))
-        if listener is None:
-            return cls(keys, lifeline=line)
-        os.set_inheritable(int(listener), False)
-        return cls(keys, socket.socket(fileno=int(listener)), line)
+        inherited = None if listener is None else socket.socket(fileno=int(listener))
+        if inherited is not None:
+            inherited.set_inheritable(False)
+        return cls(_read_keys(), inherited, Lifeline(int(lifeline)))
 
 
 NOTHING = Inherited()

@@ -16,10 +16,8 @@ from click.core import ParameterSource
 
 from ors import JSONObject
 from ors.cli.errors import WrongUsage
-from ors.cli.output import logging as logs
 from ors.cli.targets.connect import chosen, completed, connected, opened
-from ors.cli.targets.resolve import as_url
-from ors.cli.targets.variants import SET_AT_START, SETTINGS, parameters
+from ors.cli.targets.resolve import SET_AT_START, SETTINGS, as_url, parameters
 from ors.client import Session
 
 if TYPE_CHECKING:
@@ -100,42 +98,58 @@ def name_of(option: Field[Any]) -> str:
     return f"--{option.name.replace('_', '-')}"
 
 
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
+    """A type of options whose text a function reads; its ValueError says what is wrong."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str | int | float):  # a table of pyproject.toml, or converted already
+            return value
+        try:
+            return self._read(str(value))
+        except OSError as error:
+            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a size, such as 500M or 2G")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+BYTES = Parsed("SIZE", _bytes)
+"""An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
+
+
+def _image(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if not equals or not Path(path).exists():
+        raise ValueError(f"{text}: expected NAME=PATH, with a path that exists")
+    return name, str(Path(path).resolve())
+
+
 @dataclass(frozen=True)
 class ImageFlags:
     """Where the images of sandboxes are."""
 
-    image: Sequence[str] = flag(
+    image: Sequence[tuple[str, str]] = flag(
         "Location of an image: its archive, that archive unpacked, or its root folder. Repeatable.",
+        type=Parsed("NAME=PATH", _image),
         multiple=True,
-        metavar="NAME=PATH",
     )
-
-    @property
-    def images(self) -> dict[str, str]:
-        split = [each.partition("=") for each in self.image]
-        for name, equals, path in split:
-            if not equals or not Path(path).exists():
-                raise WrongUsage(f"--image {name}{equals}{path}: expected NAME=PATH, with a path that exists")
-        return {name: str(Path(path).resolve()) for name, _, path in split}
 
     def tell(self) -> None:
         """Lets this process and those that it starts find the images."""
         if self.image:
             from ors.sandbox.images import VARIABLE
 
-            os.environ[VARIABLE] = "\n".join(map("=".join, self.images.items()))
-
-
-class Bytes(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """An amount of memory: 500M, 2G, 2GiB, or a number of bytes."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", str(value).lower())
-        if found is None:
-            self.fail(f"{value!r} is not a size, such as 500M or 2G", param, ctx)
-        return int(float(found[1]) * UNITS[found[2]])
+            os.environ[VARIABLE] = "\n".join(map("=".join, self.image))
 
 
 @dataclass(frozen=True)
@@ -144,22 +158,27 @@ class HostingFlags(ImageFlags):
 
     host_root: bool = flag("Use this machine's programs for all other images.", is_flag=True)
     open_network: bool = flag("Give sandboxes the network that they ask for.", is_flag=True)
-    sandbox_memory: int | None = flag("Maximum memory of one sandbox; beyond it, 400.", type=Bytes())
+    sandbox_memory: int | None = flag("Maximum memory of one sandbox; beyond it, 400.", type=BYTES)
 
     def hosting(self, data: Path | None) -> "Hosting":
         from ors.openreward.hosting import Hosting
 
         self.tell()
-        return Hosting(self.images, self.host_root, data, self.open_network, self.sandbox_memory)
+        return Hosting(dict(self.image), self.host_root, data, self.open_network, self.sandbox_memory)
 
 
-def options(group: str, name: str, kind: type[Any]) -> Callable[[F], Callable[..., None]]:
-    """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
+def flags_of(kind: type[Any], group: str = "Options") -> Callable[[F], F]:
+    """Decorator that adds the flags of a class."""
     option, flags = under(group), []
     for each in fields(kind):
         if about := dict(each.metadata):
-            flags.append(option(about.pop("names", name_of(each)), **about))
-    return lambda command: stacked(*flags)(gathered(name, kind)(command))
+            flags.append(option(*about.pop("names", (name_of(each),)), **about))
+    return stacked(*flags)
+
+
+def options(group: str, name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator that adds the flags of a class, and passes them to the command as one value of it."""
+    return lambda command: flags_of(kind, group)(gathered(name, kind)(command))
 
 
 def gathered(name: str, kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -199,44 +218,28 @@ for place in (FOLDER, EXISTING_FOLDER):
     place.name = "folder"
 
 
-class _JSONObject(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    name = "JSON"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> JSONObject:
-        if isinstance(value, dict):
-            return value
-        try:
-            if value == "-":
-                value = sys.stdin.read()
-            elif value.startswith("@"):
-                value = Path(value[1:]).read_text(encoding="utf-8")
-            found = json.loads(value)
-        except OSError as error:
-            self.fail(f"{error.strerror}: {error.filename}", param, ctx)
-        except ValueError as error:
-            self.fail(f"not valid JSON: {error}", param, ctx)
-        if not isinstance(found, dict):
-            self.fail("not a JSON object, such as '{\"answer\": 4}'", param, ctx)
-        return found
+def _json_object(text: str) -> JSONObject:
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        text = Path(text[1:]).read_text(encoding="utf-8")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not valid JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object, such as '{\"answer\": 4}'")
+    return found
 
 
-JSON = _JSONObject()
+JSON = Parsed("JSON", _json_object)
 
 
-class _Secret(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has no such arguments
-    """NAME=VALUE, or NAME alone for the value of the variable NAME."""
-
-    name = "NAME[=VALUE]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, secret = value.partition("=")
-        if not equals and name not in os.environ:
-            self.fail(f"there is no environment variable {name}", param, ctx)
-        return name, secret if equals else os.environ[name]
+def _secret(text: str) -> tuple[str, str]:
+    name, equals, secret = text.partition("=")
+    if not equals and name not in os.environ:
+        raise ValueError(f"there is no environment variable {name}")
+    return name, secret if equals else os.environ[name]
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -244,26 +247,12 @@ access = under("Access")
 api_key = access(
     "--api-key", metavar="KEY", envvar="ORS_API_KEY", help="API key of the server. Safer: ORS_API_KEY."
 )
-address_flags = stacked(
-    click.option(
-        "--host",
-        default="127.0.0.1",
-        help="Address to listen on. Anything but loopback needs an API key or --insecure.",
-    ),
-    click.option("--port", type=PORT, default=8080, help="Port to listen on; 0 picks a free one."),
-)
-log_flags = stacked(
-    click.option(
-        "--log-level",
-        type=click.Choice(logs.LEVELS),
-        default="info",
-        help="Minimum level to log to standard error.",
-    ),
-    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
-)
 environment = click.option("--env", metavar="NAME", help="Environment to use, if there are several.")
 secrets = access(
-    "--secret", type=_Secret(), multiple=True, help="Secret for the environment; NAME alone means $NAME."
+    "--secret",
+    type=Parsed("NAME[=VALUE]", _secret),
+    multiple=True,
+    help="Secret for the environment; NAME alone means $NAME.",
 )
 traceback = click.option(
     "--traceback", is_flag=True, help="Show the whole traceback of an exception in a TARGET's code."

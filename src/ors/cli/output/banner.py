@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any, TextIO
@@ -17,7 +17,6 @@ from ors.errors import ORSError, TransportError
 
 COUNTING_SECONDS = 2.0
 """Counting tasks may mean listing them all, so all counts together take no longer; late ones are "?"."""
-PATIENCE = Options(retries=0, request_seconds=10)
 HASTE = Options(retries=0, request_seconds=COUNTING_SECONDS)
 OPEN = (
     "This server needs no API key: anyone who can reach this machine can list all tasks with their answers "
@@ -41,14 +40,13 @@ class Offered:
         return {key: value for key, value in asdict(self).items() if value is not None}
 
 
-def offered(client: ORS, counter: ORS | None = None, seconds: float = inf) -> list[Offered]:
-    """Lists the environments of a server. `counter` counts their tasks, for at most so many seconds."""
-    counter, names = counter or client, client.list_environments()
+def offered(client: ORS, seconds: float = inf) -> list[Offered]:
+    """Lists the environments of a server. Counts their tasks for at most so many seconds."""
     until = time.monotonic() + seconds
-    return [_offered(client.environment(name), counter.environment(name), until) for name in names]
+    return [_offered(client.environment(name), until) for name in client.list_environments()]
 
 
-def _offered(env: Environment, counting: Environment, until: float) -> Offered:
+def _offered(env: Environment, until: float) -> Offered:
     terminal, tools = env.terminal_tool(), [spec.name for spec in env.list_tools()]
     splits: dict[str, int | None] = {}
     problem = None
@@ -56,7 +54,7 @@ def _offered(env: Environment, counting: Environment, until: float) -> Offered:
         splits[split] = None
         try:
             if time.monotonic() < until:
-                splits[split] = counting.num_tasks(split)
+                splits[split] = env.num_tasks(split)
         except TransportError:
             pass  # it took too long
         except ORSError as error:
@@ -64,7 +62,7 @@ def _offered(env: Environment, counting: Environment, until: float) -> Offered:
     return Offered(env.name, splits, tools, terminal.name if terminal else None, problem)
 
 
-def print_offered(found: list[Offered]) -> None:
+def print_offered(found: list[Offered], lacking: Callable[[str], str] = lambda problem: "") -> None:
     rows = []
     for one in found:
         counts = [f"{split} {'?' if count is None else number(count)}" for split, count in one.splits.items()]
@@ -75,7 +73,9 @@ def print_offered(found: list[Offered]) -> None:
         click.echo("\n?: not counted, or not in time. See `ors tasks … --split NAME`.", err=True)
     for one in found:
         if one.problem is not None:
-            click.echo(f"{one.name}, {one.problem}", err=True)
+            click.echo(f"{one.name}, {one.problem}{lacking(one.problem)}", err=True)
+        elif one.splits and set(one.splits.values()) == {0}:
+            click.echo(f"{one.name} has no tasks in any split{lacking('')}", err=True)
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class Banner:
     advice: str = TRY
     """The last lines, with `{url}`, the `{name}` of the first environment, and the `{header}` of the key."""
     as_json: bool = False
+    lacking: Callable[[str], str] = lambda problem: ""
 
     def show(self, urls: Sequence[str], names: Sequence[str]) -> None:
         """Prints the URLs, and the environments as the server lists them; `names` if it cannot be asked."""
@@ -102,11 +103,8 @@ class Banner:
             if not self.as_json:
                 self._print_addresses(urls, local)
             try:
-                with (
-                    ORS(local, self.key, options=PATIENCE) as client,
-                    ORS(local, self.key, options=HASTE) as counter,
-                ):
-                    found = offered(client, counter, COUNTING_SECONDS)
+                with ORS(local, self.key, options=HASTE) as client:
+                    found = offered(client, COUNTING_SECONDS)
             except ORSError:
                 # It cannot reach itself: a proxy, a certificate for another name, or it is stopping.
                 found = [Offered(name) for name in names]
@@ -126,7 +124,7 @@ class Banner:
         click.echo()
 
     def _print(self, local: str, found: list[Offered]) -> None:
-        print_offered(found)
+        print_offered(found, self.lacking)
         if not self.private:
             click.echo("\n" + (UNENCRYPTED if self.key and local.startswith("http:") else OPEN))
         for note in self.notes:

@@ -94,8 +94,4 @@ def configure(level: str, as_json: bool) -> TextLines:
     root = logging.getLogger()
     root.handlers[:] = [lines]
     root.setLevel(level.upper())
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        # uvicorn's own handlers block.
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
     return lines

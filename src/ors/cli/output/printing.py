@@ -6,7 +6,6 @@ import itertools
 import json
 import mimetypes
 import os
-import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -41,29 +40,10 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints a table: with lines on a terminal, aligned with spaces elsewhere."""
-    cells = [[clean(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_drawn(columns, cells)
-        return
-    widths = [max(len(row[n]) for row in [columns, *cells]) for n in range(len(columns))]
-    for row in [columns, *cells]:
+    cells = [columns, *([clean(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
         click.echo("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-
-
-def _print_drawn(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    # Imported late: rich takes longer to import than everything else in `ors --help`.
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
 
 
 def print_blocks(blocks: Iterable[Block], folder: Path | None, stem: str, *, err: bool = False) -> None:

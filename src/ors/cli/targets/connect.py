@@ -115,12 +115,9 @@ def completed(
     With `local`, they may come from variables. A server must not choose variables of the user to read.
     """
     found = dict(given)
-    for name in required:
-        if found.get(name):
-            continue
-        variable = next((one for one in (name, name.upper()) if local and os.environ.get(one)), None)
-        if variable is not None:
-            found[name] = os.environ[variable]
+    for name in (each for each in required if not found.get(each)):
+        if local and (value := os.environ.get(name) or os.environ.get(name.upper())):
+            found[name] = value
         elif sys.stdin.isatty():
             found[name] = click.prompt(f"{clean(name)} (secret)", hide_input=True, err=True)
         else:

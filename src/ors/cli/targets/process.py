@@ -8,17 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import FrameType
 
 import click
 
 from ors.cli.errors import shown_path
 from ors.cli.output.logging import TextLines
 from ors.cli.settings import erase_secrets
-from ors.cli.targets.variants import given_settings, words
+from ors.cli.targets.connect import greet
+from ors.cli.targets.resolve import as_url, given_settings, words
 from ors.server.process.system import LIFELINE, tied
 
 STOP_SECONDS = 15.0
@@ -56,11 +56,19 @@ def served(*targets: str, variant: Sequence[str] | None = None, **variables: str
                 yield json.loads(line)["url"]
             finally:
                 process.terminate()
-                try:
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(STOP_SECONDS)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def reached(*targets: str, api_key: str | None, variant: Sequence[str] | None = None) -> Iterator[str]:
+    """The URL of a server that answers: the only target, or one that serves the targets meanwhile."""
+    with ExitStack() as stack:
+        url = as_url(targets[0]) or stack.enter_context(served(*targets, variant=variant))
+        greet(url, api_key)
+        yield url
 
 
 POLL_SECONDS = 0.3
@@ -87,16 +95,14 @@ def supervise(
     """
     signals: Signals = SimpleQueue()  # safe to use in a signal handler
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        signals.put(number)
-
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, on_signal)
+        signal.signal(number, lambda number, frame: signals.put(number))
     lines = TextLines(sys.stderr.fileno())  # never blocks, even if nobody reads the lines
-    before, listener = seen(roots), listen(port)
+    listener = listen(port)
     port = listener.getsockname()[1]
     with closing(lines), tied() as lifeline:
         while True:
+            before = seen(roots)
             variables = {LISTENER: str(listener.fileno()), LIFELINE: str(lifeline)}
             server = started(variables, [listener.fileno(), lifeline], keys)
             files = _wait(server, roots, before, signals)
@@ -109,7 +115,6 @@ def supervise(
                 lines.write(f"{shown_path(files[0])} changed: restarting")
             if not _stopped(server, signals, ending_seconds) or not files:
                 return 0
-            before = seen(roots)
 
 
 def _stopped(server: subprocess.Popen[bytes], signals: Signals, seconds: float) -> bool:
@@ -128,11 +133,10 @@ def _stopped(server: subprocess.Popen[bytes], signals: Signals, seconds: float) 
 
 
 def _signalled(signals: Signals) -> bool:
-    try:
+    with suppress(Empty):
         signals.get(timeout=POLL_SECONDS)
-    except Empty:
-        return False
-    return True
+        return True
+    return False
 
 
 def _wait(

@@ -1,24 +1,28 @@
-"""Resolves a TARGET to environment classes, or explains in one line why that fails."""
+"""Resolves a TARGET to environment classes, with their parameters, or explains in one line why that fails."""
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+
+import click
+from pydantic import TypeAdapter
 
 import ors
 from ors._identity import GROUP
 from ors.cli.errors import Unreachable, WrongUsage, keep_report_apart, one_line, shown_path
 from ors.cli.settings import erase_secrets
-from ors.cli.targets.variants import configured, given_settings
 from ors.errors import InvalidEnvironment
 from ors.libraries import library_environments, library_of
 
@@ -27,6 +31,11 @@ NOT_SEARCHED = re.compile(r"\..*|__pycache__|tests?|venv|node_modules|site-packa
 NOT_IMPORTED = re.compile(r"test_.*|.*_test|conftest|setup|noxfile|__main__")
 NEITHER = "neither the URL of a server, nor an installed environment, a module, a file or a folder"
 USES_ORS = re.compile(rb"^\s*(from|import)\s+ors\b", re.MULTILINE)
+
+F = TypeVar("F", bound=Callable[..., Any])
+SET_AT_START = "--set needs a TARGET: the parameters of a server are set where it is started"
+SETTINGS = "ors.settings"
+"""Where the context of a command keeps what `--set` has given."""
 
 
 class Installed(NamedTuple):
@@ -87,6 +96,10 @@ class Source:
 
     def __str__(self) -> str:
         return shown_path(self.file) if self.file else self.module
+
+    def make_importable(self) -> None:
+        if str(self.root) not in sys.path:
+            sys.path.insert(0, str(self.root))
 
 
 def environments(
@@ -149,10 +162,10 @@ def _library(target: str) -> str | None:
 def _of_library(target: str) -> "list[type[ors.Environment]]":
     try:
         return library_environments(target)
-    except InvalidEnvironment as error:
-        raise Unreachable(" ".join(str(error).split())) from error
     except (Exception, SystemExit) as error:  # of the library
-        raise Unreachable(f"Cannot import {target}: {one_line(error)}") from error
+        ours = isinstance(error, InvalidEnvironment)
+        text = " ".join(str(error).split()) if ours else f"Cannot import {target}: {one_line(error)}"
+        raise Unreachable(text) from error
 
 
 def _located(target: str) -> tuple[list[Source], str | None]:
@@ -213,15 +226,13 @@ def _python_files(folder: Path) -> Iterable[Path]:
 
 
 def _home(source: Source) -> Path:
-    if str(source.root) not in sys.path:
-        sys.path.insert(0, str(source.root))
+    source.make_importable()
     file = _found(source.module.partition(".")[0])
     return source.root if file is None else file.parent
 
 
 def _imported(source: Source) -> ModuleType:
-    if str(source.root) not in sys.path:
-        sys.path.insert(0, str(source.root))
+    source.make_importable()
     try:
         return _by_file(source, source.file) if source.file else import_module(source.module)
     except (Exception, SystemExit) as error:
@@ -328,3 +339,56 @@ def raised_at(error: BaseException, root: Path) -> str:
         if path.is_relative_to(root) and "site-packages" not in frame.filename:
             return f" ({shown_path(path)}:{frame.lineno})"
     return shown
+
+
+# ── Parameters, by `--set`, and variants with names of their own, by `--as` ──────────────────────
+
+
+def parameters(command: F) -> F:
+    text = "Parameter of the environment; with several environments, ENVIRONMENT.NAME=VALUE. Repeatable."
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=text)(command)
+
+
+def given_settings() -> Sequence[str]:
+    context = click.get_current_context(silent=True)
+    return () if context is None else context.meta.get(SETTINGS, ())
+
+
+def words(settings: Iterable[str], names: Iterable[str] = ()) -> list[str]:
+    """The options of `ors serve` for these. There is always one of each, since a file may set others."""
+    pairs = [("--set", each) for each in settings or ("",)] + [("--as", each) for each in names or ("",)]
+    return [word for pair in pairs for word in pair]
+
+
+def configured(classes: Sequence[Any], settings: Iterable[str]) -> list[Any]:
+    """The classes with their parameters set by `NAME=VALUE` or `ENVIRONMENT.NAME=VALUE`."""
+    values: dict[Any, dict[str, Any]] = {cls: {} for cls in classes}
+    for setting in sorted(filter(None, settings), key=lambda each: "." in each.partition("=")[0]):
+        key, equals, text = setting.partition("=")
+        environment, _, name = key.rpartition(".")
+        if not equals or not name:
+            raise WrongUsage(f"--set {setting}: give NAME=VALUE, or ENVIRONMENT.NAME=VALUE")
+        for cls in _meant(classes, environment, name):
+            values[cls][name] = _value(cls, name, text)
+    try:
+        return [cls.configured(**given) if given else cls for cls, given in values.items()]
+    except InvalidEnvironment as error:
+        raise WrongUsage(f"--set: {error}") from None
+
+
+def _meant(classes: Sequence[Any], environment: str, name: str) -> Sequence[Any]:
+    if not environment:
+        having = [cls for cls in classes if name in getattr(getattr(cls, "Config", None), "model_fields", ())]
+        return having or classes[:1]  # which says that it has none
+    found = [cls for cls in classes if cls.name().lower() == environment.lower()]
+    if not found:
+        names = ", ".join(cls.name().lower() for cls in classes)
+        raise WrongUsage(f"--set {environment}.{name}: there is no environment {environment!r}, only {names}")
+    return found
+
+
+def _value(cls: Any, name: str, text: str) -> Any:
+    """JSON where that fits, as for a list. Where it does not, as for the string "5", the text itself."""
+    with suppress(Exception):  # it is no JSON, or of another type; the error of the text is clearer
+        return TypeAdapter(cls.Config.model_fields[name].annotation).validate_python(json.loads(text))
+    return text
