@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from ors._protocol import RESULT_GONE, UNKNOWN_TASK_ID, error_event
 from ors.server.episodes.result import Result, failed
-from ors.server.sessions.kept_results import LONG_BYTES
 from ors.server.sessions.shared import Shared
 
 log = logging.getLogger("ors.server")
@@ -115,8 +114,6 @@ class Call:
         if owner.by_task_id is None:
             owner.by_task_id = {}
         owner.by_task_id[self.id] = shared.kept.add(self, owner, result.ending)
-        if len(result.ending) > LONG_BYTES and owner.alone:
-            owner.long = self.id, len(result.ending)
         owner.watch(self, result)
         listener, others = self.listener, self._listeners
         if listener is not None:

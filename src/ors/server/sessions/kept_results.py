@@ -53,6 +53,7 @@ class _Second:
 
     places: dict[str, int] = field(default_factory=dict)
     cells: list[Any] = field(default_factory=list)
+    end: int = 0  # of the cells: asking for their number would be one more function a call
     evicted: dict[str, int] = field(default_factory=dict)  # their owners
 
     def row(self, id: str) -> _Row | None:
@@ -63,7 +64,7 @@ class _Second:
         place = self.places.pop(id)
         row = tuple(self.cells[place : place + _CELLS])
         self.cells[place : place + _CELLS] = _NO_ROW
-        if len(self.cells) > 2 * _CELLS * (len(self.places) + _FEW):
+        if self.end > 2 * _CELLS * (len(self.places) + _FEW):
             self._close_gaps()
         return row
 
@@ -72,6 +73,7 @@ class _Second:
         for id, place in self.places.items():
             self.places[id] = len(self.cells)
             self.cells += old[place : place + _CELLS]
+        self.end = len(self.cells)
 
 
 class KeptResults:
@@ -104,14 +106,17 @@ class KeptResults:
         """Keeps the result of a call; returns the second under which it is found."""
         if call.finished_at >= self._until:
             self._begin(int(call.finished_at))
-        id, number = call.id, owner.owner_number or self._join(owner)
+        id, number, size = call.id, owner.owner_number or self._join(owner), len(ending)
         latest = self._latest
-        latest.places[id] = len(latest.cells)
+        latest.places[id] = latest.end
+        latest.end += _CELLS
         latest.cells += (ending, call.tool, call.seconds, call.key, number)
         if call.listener is None:
             self._awaited.add(id)
         self._count += 1
-        self.bytes += len(ending) + RECORD_BYTES
+        self.bytes += size + RECORD_BYTES
+        if size > LONG_BYTES and owner.alone:
+            owner.long = id, size
         if self.bytes > self._budget:
             self._make_room(newest=id)
         return self._second
