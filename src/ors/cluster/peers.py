@@ -45,7 +45,6 @@ class Peer:
         self._peers = peers
         self._api_key = api_key
         self.link: LinkClient | None = None
-        self._made: LinkClient | None = None  # the last one, also if it is not up yet
         self.slot = -1
         self.incarnation = -1
         self.prefix = ""
@@ -144,13 +143,13 @@ class Peer:
 
     async def _connect(self) -> LinkClient:
         if self.address.startswith(UNIX):
-            made = self._made = LinkClient(self, "localhost", self._api_key)
+            made = LinkClient(self, "localhost", self._api_key)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
             return made
         url = urlsplit(self.address)
         host = url.netloc.rpartition("@")[2]
-        made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
+        made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
         port = url.port or (443 if url.scheme == "https" else 80)
         # In a thread of its own: uvloop has four for all names, so those that take long to look up would
         # delay the servers that are up.
@@ -192,12 +191,6 @@ class Peer:
 
     def give(self, *connections: int) -> bool:
         return self.accepts_sessions and self.handover is not None and self.handover.give(*connections)
-
-    def descriptors(self) -> Iterator[int]:
-        if self.handover is not None:
-            yield self.handover.fileno()
-        if self._made is not None and (number := self._made.out.fileno()) is not None:
-            yield number
 
     async def close(self) -> None:
         """Closes the link for good; its sessions count as lost."""
@@ -356,10 +349,6 @@ class Peers:
                 while not self._settled:
                     self._changed.clear()
                     await self._changed.wait()
-
-    def descriptors(self) -> Iterator[int]:
-        for peer in list(self._by_address.values()):
-            yield from peer.descriptors()
 
     async def close(self) -> None:
         for peer in list(self._by_address.values()):

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
@@ -174,11 +174,6 @@ class _Links(Part):
 
     async def stop(self) -> None:
         await self._peers.close()
-
-    def descriptors(self) -> Iterator[int]:
-        yield from self._peers.descriptors()
-        if self._handover is not None:
-            yield self._handover.fileno()
 
 
 FIRST_CONNECT_SECONDS = 5.0

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -174,9 +174,6 @@ class Worker(Part):
 
     async def drain(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control)
-
-    def descriptors(self) -> Iterator[int]:
-        yield from self._config.descriptors
 
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""

@@ -186,28 +186,19 @@ class Executor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        job = self._ors_threads.run(partial(fn, *args, **kwargs))
-        job.add_done_callback(partial(_copy_result, future))
-        future.add_done_callback(partial(_cancel_job, job))
+        self._ors_threads.run(_fulfil, future, partial(fn, *args, **kwargs))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Waits for nothing: the threads are daemons."""
 
 
-def _copy_result(future: Future[Any], job: asyncio.Future[Any]) -> None:
-    if job.cancelled() or future.cancelled():
-        return
-    error = job.exception()
-    if error is None:
-        future.set_result(job.result())
-    else:
-        future.set_exception(error)
-
-
-def _cancel_job(job: asyncio.Future[Any], future: Future[Any]) -> None:
-    if future.cancelled():  # nobody waits for it, so its thread counts as lost
-        job.cancel()
+def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def describe_thread(thread: threading.Thread, frame: FrameType) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 import math
+import os
 import signal
 import socket
 import ssl
@@ -37,6 +38,7 @@ YOUNG_OBJECTS = 10_000
 """New objects after which Python's garbage collector runs; hundreds of calls at a time make fewer."""
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
 _HANGUP: int | None = getattr(signal, "SIGHUP", None)  # not on Windows
+_HANDLED = [number for number in (*_ENDING, _HANGUP) if number is not None]
 
 
 class Application(Responder, Protocol):
@@ -77,10 +79,6 @@ class Part:
 
     async def stop(self) -> None:
         """Ends; all clients are gone. Skipped at a second signal."""
-
-    def descriptors(self) -> Iterator[int]:
-        """Yields the file descriptors of its sockets: a forked child of a tool must not keep them open."""
-        return iter(())
 
 
 class _Interrupted(Exception):
@@ -134,7 +132,6 @@ class Runner:
         """
         self._deadline = system.Deadline(self._app.limits.grace_seconds)
         loop = self.loop = _new_loop()
-        system.handle_forks(self)
         try:
             asyncio.set_event_loop(loop)
             with self._signals(), self._less_garbage_collection():
@@ -259,7 +256,9 @@ class Runner:
 
         Frees the port at once, even if the event loop is blocked: the next server may want it.
         """
-        self._free_port()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in [*self.clients.listening(), *self.shared_listeners]:
+            os.dup2(null, number, inheritable=False)  # their owners may still close the numbers
         self._end()
 
     def _end(self) -> None:
@@ -311,16 +310,6 @@ class Runner:
         """Ends the process, if threads of authors' code would keep it alive."""
         system.leave_threads(self._app.limits.grace_seconds)
 
-    def in_child(self) -> None:
-        """Lets a forked child keep no socket and no signal handler of the server."""
-        system.disown(self.clients.descriptors())
-        for part in self.parts:
-            system.disown(part.descriptors())
-        system.disown_signals(self.handle_exit)
-
-    def _free_port(self) -> None:
-        system.disown([*self.clients.listening(), *self.shared_listeners])
-
     def _owns_process(self) -> bool:
         """Whether the process seems to exist for this server alone."""
         return threading.current_thread() is threading.main_thread()
@@ -338,6 +327,33 @@ def at_hangup(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]
         yield
     finally:
         signal.signal(_HANGUP, signal.SIG_DFL)
+
+
+# ── Forked children, such as those of multiprocessing ────────────────────────────────────────────
+
+
+_MASKS = threading.local()
+
+
+def _before_fork() -> None:
+    # A signal would have no effect in a child that still has the server's handlers.
+    _MASKS.before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _MASKS.before)
+
+
+def _in_child() -> None:
+    for number in _HANDLED:
+        if isinstance(getattr(signal.getsignal(number), "__self__", None), Runner):
+            signal.set_wakeup_fd(-1)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
