@@ -68,16 +68,16 @@ class MergedPages:
 
     def _asked(self) -> dict[str, Ask]:
         """Returns how to ask each server, by name: its slot, with the incarnation if it is being replaced."""
-        every: list[tuple[int, int, Ask]] = [
-            (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
-        ]
+        every: dict[tuple[int, int], Ask] = {
+            (peer.slot, peer.incarnation): partial(answer_of, peer) for peer in self._peers
+        }
         if self._local is not None:
             me = self._local.sessions.identity
-            every.append((me.slot, me.incarnation, partial(_here, self._local)))
-        newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
+            every[me.slot, me.incarnation] = partial(_here, self._local)
+        newest = dict(sorted(every))
         return {
-            str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": ask
-            for slot, incarnation, ask in sorted(every, key=lambda each: each[:2])
+            str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": every[slot, incarnation]
+            for slot, incarnation in sorted(every)
         }
 
     async def _metrics(self, request: Request) -> Answer:
@@ -88,26 +88,18 @@ class MergedPages:
     async def _sessions(self, request: Request) -> Answer:
         asked = {name: request.asked(name) for name in ("environment", "state")}
         first, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
-        total = 0
-        listed: list[Any] = []
-        answers = await self._all(request.like(_query(asked, 0, 0)))
-        heard = [(name, each) for name, each in answers if each.status != 503]
-        for name, each in heard or answers:
-            if each.status != 200:
-                return each
-            there = loads(each.body)["total"]
-            start = max(0, first - total)
-            if len(listed) < count and start < there:
-                listed += await self._page_of(name, request.like(_query(asked, start, count - len(listed))))
-            total += there
-        return answer({"total": total, "offset": first, "sessions": listed})
-
-    async def _page_of(self, name: str, request: Request) -> list[Any]:
-        ask = self._asked().get(name)
-        if ask is None:  # it has died meanwhile
-            return []
-        found = await ask(request)
-        return list(loads(found.body)["sessions"]) if found.status == 200 else []
+        total, listed, refused, answered = 0, list[Any](), _first([]), False
+        for ask in self._asked().values():  # one by one: what is left to skip and to list is known then
+            found = await ask(request.like(_query(asked, max(0, first - total), count - len(listed))))
+            if found.status == 503:
+                refused = found
+                continue
+            if found.status != 200:
+                return found
+            page = loads(found.body)
+            total, answered = total + page["total"], True
+            listed += page["sessions"]
+        return answer({"total": total, "offset": first, "sessions": listed}) if answered else refused
 
     async def _ready(self, request: Request) -> Answer:
         heard = _first([])
@@ -279,39 +271,37 @@ class _MergedFeed:
         self._local = local
         self._feeds: dict[str, _ServerFeed] = {}  # by the prefix of each server's session ids
         self._streams: dict[str, Stream] = {}
-        self._own: Stream | None = None
         self._sent = self._sent_episodes = b""
         self._begun = False
         self._timer: asyncio.TimerHandle | None = None
         self.feed = Feed(self._open, self._close)
 
     def _open(self, feed: Feed) -> None:
-        own = self._local.take(self._request, forwarded=True) if self._local is not None else None
-        if isinstance(own, Feed) and self._local is not None:
-            self._own = own
-            me = self._local.sessions.identity
-            own.begin(self._feeds.setdefault(me.id_prefix, _ServerFeed()))
+        if self._local is not None:
+            own = self._local.take(self._request, forwarded=True)
+            if isinstance(own, Feed):
+                self._follow(self._local.sessions.identity.id_prefix, own)
         self._update()
         self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
 
     def _close(self, feed: Feed) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._own is not None:
-            self._own.leave()
         for stream in self._streams.values():
             stream.leave()
 
     def _update(self) -> None:
         """Follows servers that start or end while the feed is open."""
-        for prefix in list(self._streams):
-            if prefix not in self._peers.by_prefix or self._feeds[prefix].over:
+        for prefix, feed in list(self._feeds.items()):
+            if feed.over:
                 del self._streams[prefix], self._feeds[prefix]
         for peer in self._peers:
             if peer.prefix not in self._streams and peer.link is not None:
-                self._feeds[peer.prefix] = feed = _ServerFeed()
-                self._streams[peer.prefix] = stream = Forwarded(peer.link, self._request)
-                stream.begin(feed)
+                self._follow(peer.prefix, Forwarded(peer.link, self._request))
+
+    def _follow(self, prefix: str, stream: Stream) -> None:
+        self._streams[prefix], self._feeds[prefix] = stream, _ServerFeed()
+        stream.begin(self._feeds[prefix])
 
     def _tick(self) -> None:
         if self._begun:

@@ -72,17 +72,8 @@ class WorkerReport:
     environments: Sequence[str] = ()
 
 
-class JSONLines:
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-
 class Channel:
-    """Sends messages without blocking.
+    """Exchanges messages without blocking.
 
     Each message describes the whole state, so a new one replaces one that could not be sent yet.
     """
@@ -92,6 +83,7 @@ class Channel:
         self._control = control
         self._line = b""  # the rest of a line that was sent in part
         self._next = b""  # the line after it
+        self._received = b""  # the beginning of a line
 
     def send(self, message: WorkerUpdate | WorkerReport) -> None:
         """Sends a message, now or when there is room; without a reader it is lost."""
@@ -112,6 +104,17 @@ class Channel:
     @property
     def waiting(self) -> bool:
         return bool(self._line or self._next)
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Returns the messages that have arrived; None if the other end is closed."""
+        try:
+            data = self._control.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines] if data else None
 
 
 SUCCESSOR_SECONDS = 1.0
@@ -138,7 +141,6 @@ class Worker(Part):
             each.setblocking(False)
         self._control = socket.socket(fileno=config.control)
         self._channel = Channel(self._control)
-        self._lines = JSONLines()
         self._adopted: dict[int, Acceptor | asyncio.Server] = {}
         self._retires = False
         self._retired: float | None = None  # since when
@@ -190,16 +192,10 @@ class Worker(Part):
     # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
 
     def _hear(self) -> None:
-        try:
-            data = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:  # the supervisor is gone; the lifeline ends this process
+        updates = self._channel.receive()
+        if updates is None:  # the supervisor is gone; the lifeline ends this process
             asyncio.get_running_loop().remove_reader(self._control)
-            return
-        for update in self._lines.feed(data):
+        for update in updates or ():
             self._apply(WorkerUpdate(**update))
 
     def _apply(self, update: WorkerUpdate) -> None:

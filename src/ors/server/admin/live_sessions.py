@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from ors._json import dumps, loads
 from ors._protocol import PING_COMMENT, result_events, task_id_event
@@ -20,7 +20,6 @@ from ors.server.observe.events import (
     EpisodeEnded,
     EpisodeForked,
     EpisodeStarted,
-    LoopHeld,
     PromptAsked,
     SessionEnded,
     ToolsListed,
@@ -71,7 +70,6 @@ class LiveSessions:
         self.ended = EndedEpisodes(shared, self._previews)
         """Observes the server, also without readers."""
         self._traffic = Traffic(shared)
-        self._held: dict[str, dict[str, float]] = {}  # by environment: methods, with the longest time of each
         self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -116,10 +114,6 @@ class LiveSessions:
         told = (event("session", row), _prompt_event(recent.prompt(sid, key)), event("before", calls))
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
-    def loop_held(self, event: LoopHeld) -> None:
-        held = self._held.setdefault(event.environment, {})
-        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
-
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
 
     def _page(self, view: View) -> bytes:
@@ -158,7 +152,6 @@ class LiveSessions:
             "components": {name: round(value, 9) for name, value in (session.score.components or {}).items()},
             "finished": session.episode is not None and session.episode.finished,
             "task": seen(task, session.environment, session.key),
-            "held": self._held.get(session.environment, {}),
         }
 
     # ── The clock ────────────────────────────────────────────────────────────────────────────────
@@ -318,36 +311,42 @@ def _percentile(ordered: list[float], share: int) -> float | None:
 
 
 class EndedEpisodes:
-    """Keeps the episodes of each environment that ended last.
-
-    Their rows are made when somebody looks, or by `settle`: a busy server ends thousands in a second.
-    """
+    """Keeps the episodes of each environment that ended last, with previews of their tasks."""
 
     def __init__(self, shared: Shared, previews: TaskPreviews) -> None:
         self._shared = shared
         self._previews = previews
-        self._fresh: dict[str, deque[tuple[EpisodeEnded, float, float]]] = {}  # with the times of their ends
-        self._kept: dict[str, deque[tuple[str, dict[str, Any]]]] = {}
+        self._kept: defaultdict[str, deque[_Ended]] = defaultdict(lambda: deque(maxlen=KEPT))
         self.changes = 0
         """How many episodes have ended."""
 
     def observe(self, event: EpisodeEnded) -> None:
         self.changes += 1
-        fresh = self._fresh.get(event.environment)
-        if fresh is None:
-            fresh = self._fresh[event.environment] = deque(maxlen=KEPT)
-            self._kept[event.environment] = deque(maxlen=KEPT)
         loop = self._shared.loop
-        fresh.append((event, time.time(), 0.0 if loop is None else loop.time() - event.created))
+        seconds = 0.0 if loop is None else loop.time() - event.created
+        task = self._previews.short(event.task or {}, event.environment, event.key)
+        self._kept[event.environment].append(_Ended(event._replace(task=task), time.time(), seconds))
 
-    def settle(self) -> None:
-        """Makes the rows of new episodes, and lets go of their tasks, which may be large."""
-        for environment, fresh in self._fresh.items():
-            rows = [(event.key, self._row(event, ended, seconds)) for event, ended, seconds in fresh]
-            self._kept[environment].extend(rows)
-            fresh.clear()
+    def find(self, sid: str, key: str) -> dict[str, Any] | None:
+        """The episode of a session of that key, if it is kept."""
+        kept = (each for every in self._kept.values() for each in every)
+        return next((each.row for each in kept if (each.event.sid, each.event.key) == (sid, key)), None)
 
-    def _row(self, event: EpisodeEnded, ended: float, seconds: float) -> dict[str, Any]:
+    def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
+        """The episodes of a key, newest first; of all environments if none is named."""
+        kept = [self._kept.get(environment, ())] if environment else self._kept.values()
+        mine = (each for every in kept for each in every if each.event.key == key)
+        return [each.row for each in nlargest(SHOWN, mine, key=lambda each: each.at)]
+
+
+class _Ended(NamedTuple):
+    event: EpisodeEnded
+    at: float
+    seconds: float
+
+    @property
+    def row(self) -> dict[str, Any]:
+        event = self.event
         return {
             "sid": event.sid,
             "environment": event.environment,
@@ -355,20 +354,7 @@ class EndedEpisodes:
             "reward": None if event.reward is None else round(event.reward, 9),
             "components": {name: round(value, 9) for name, value in event.components.items()},
             "calls": event.calls,
-            "ended": round(ended, 3),
-            "seconds": round(seconds, 3),
-            "task": self._previews.short(event.task or {}, event.environment, event.key),
+            "ended": round(self.at, 3),
+            "seconds": round(self.seconds, 3),
+            "task": event.task,
         }
-
-    def find(self, sid: str, key: str) -> dict[str, Any] | None:
-        """The episode of a session of that key, if it is kept."""
-        self.settle()
-        mine = (row for rows in self._kept.values() for owner, row in rows if owner == key)
-        return next((row for row in mine if row["sid"] == sid), None)
-
-    def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
-        """The episodes of a key, newest first; of all environments if none is named."""
-        self.settle()
-        kept = [self._kept.get(environment, ())] if environment else self._kept.values()
-        mine = (row for rows in kept for owner, row in rows if owner == key)
-        return nlargest(SHOWN, mine, key=lambda row: row["ended"])

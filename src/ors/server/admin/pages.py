@@ -69,8 +69,7 @@ class Pages:
     def openapi(self, request: Request) -> Answer:
         from ors.server.admin.openapi import document  # its schemas take time that a server's start has not
 
-        splits = {name: [each.name for each in one.splits] for name, one in self._environments.items()}
-        return answer(document(splits))
+        return answer(document())
 
     async def description(self, name: str, request: Request) -> Answer:
         """The description of an environment; with `?counts=false`, tasks are not counted."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from difflib import get_close_matches
@@ -162,12 +162,8 @@ def _split(cls: type[Environment], given: object) -> Split:
 
 
 def _awaited(value: Any) -> Any:
-    """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
-    if not inspect.isawaitable(value):
+    """The result of an author's classmethod, run in a thread, since a loop may be running here."""
+    if not inspect.iscoroutine(value):
         return value
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _result(value)).result()
-
-
-async def _result(value: Awaitable[Any]) -> Any:
-    return await value
+        return thread.submit(asyncio.run, value).result()

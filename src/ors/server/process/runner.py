@@ -15,7 +15,7 @@ import ssl
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from ors.limits import Limits
 from ors.server.connections.clients import Acceptor, Clients
 from ors.server.connections.context import Responder
 from ors.server.episodes.threads import Executor, Threads
-from ors.server.process import system
+from ors.server.process.system import Deadline, FreedMemory, leave_threads
 
 log = logging.getLogger("ors.server")
 
@@ -118,10 +118,10 @@ class Runner:
         self.should_exit = False
         """Set it from any thread to end the server."""
         self._force_exit = False
-        self._deadline: system.Deadline | None = None
+        self._deadline: Deadline | None = None
         self._retires_until = math.inf
         self._last_busy = 0.0  # while it retires
-        self._memory = system.FreedMemory()
+        self._memory = FreedMemory()
 
     def run(self, sockets: Sequence[socket.socket] | None = None) -> None:
         """Serves until it is told to stop. Logs what authors' code left running, and does not wait for it.
@@ -130,7 +130,7 @@ class Runner:
             OSError: it cannot listen on its port.
             StartupFailed: the `startup` of an environment raised.
         """
-        self._deadline = system.Deadline(self._app.limits.grace_seconds)
+        self._deadline = Deadline(self._app.limits.grace_seconds)
         loop = self.loop = _new_loop()
         try:
             asyncio.set_event_loop(loop)
@@ -258,7 +258,8 @@ class Runner:
         """
         null = os.open(os.devnull, os.O_RDWR)
         for number in [*self.clients.listening(), *self.shared_listeners]:
-            os.dup2(null, number, inheritable=False)  # their owners may still close the numbers
+            with suppress(OSError):  # one of them is closed
+                os.dup2(null, number, inheritable=False)  # their owners may still close the numbers
         self._end()
 
     def _end(self) -> None:
@@ -308,7 +309,7 @@ class Runner:
 
     def leave(self) -> None:
         """Ends the process, if threads of authors' code would keep it alive."""
-        system.leave_threads(self._app.limits.grace_seconds)
+        leave_threads(self._app.limits.grace_seconds)
 
     def _owns_process(self) -> bool:
         """Whether the process seems to exist for this server alone."""
