@@ -1,6 +1,7 @@
 """Looking at the sessions of several servers through one of them, or through a router."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -8,10 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from ors import Limits
-from ors.cluster.pages import _ServerFeed
+from ors._protocol import EventDecoder
 from ors.cluster.servers import LinkedServer
+from ors.server.http.answers import Headers
 from ors.server.http.requests import Request
-from ors.server.http.streams import Feed
+from ors.server.http.streams import Feed, Outcome, Sink
 from tests.support.environments import Lab
 from tests.support.feeds import following
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
@@ -142,17 +144,42 @@ def _cut(server: LinkedServer) -> None:
         peer.link.cut()
 
 
-async def _opened_as_links_break(server: LinkedServer) -> tuple[Feed, _ServerFeed]:
+class Seen(Sink):
+    """Collects what a feed tells."""
+
+    def __init__(self) -> None:
+        self._events, self.total = EventDecoder(), 0
+
+    def answer(self, outcome: Outcome) -> None: ...
+
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self.part(body)
+
+    def part(self, data: bytes) -> None:
+        for each in self._events.feed(data):
+            if each.event == "sessions":
+                self.total = json.loads(each.data)["total"]
+
+    def end(self, data: bytes) -> bool:
+        return True
+
+    def abort(self) -> None: ...
+
+
+async def _opened_as_links_break(server: LinkedServer) -> tuple[Feed, Seen]:
     """Opens a feed in the moment in which all links are found broken."""
     host = urlsplit(server.url).netloc.encode()
-    feed, seen = server.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), _ServerFeed()
+    feed, seen = server.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), Seen()
     assert isinstance(feed, Feed)
     _cut(server)
     feed.begin(seen)
     return feed, seen
 
 
-async def _until(seen: _ServerFeed, total: int) -> None:
+async def _until(seen: Seen, total: int) -> None:
     await until(lambda: seen.total == total, f"{total} sessions are seen")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple, assert_never
 
@@ -43,14 +43,18 @@ KEPT = 100
 SHOWN = 50
 
 
-class View:
+Snapshot = dict[str, Any]
+"""What a reader is told: `points` since a time in milliseconds (0: all), `sessions` and `episodes`."""
+
+
+class View(NamedTuple):
     """The part of the list of sessions that a reader has selected."""
 
-    def __init__(self, key: str, environment: str, state: str, offset: int, limit: int) -> None:
-        self.same = (key, environment, state, offset, limit)
-        self.key, self.environment, self.state, self.offset, self.limit = self.same
-        self.sent = b""
-        self.sent_episodes = 0  # how many had ended when they were sent last
+    key: str
+    environment: str
+    state: str
+    offset: int
+    limit: int
 
     def shows(self, session: ServerSession) -> bool:
         return (
@@ -58,6 +62,41 @@ class View:
             and self.environment in ("", session.environment)
             and self.state in ("", session.state.value)
         )
+
+
+class LiveFeed:
+    """Tells one reader the sessions and the traffic, every second: what has changed."""
+
+    def __init__(self, ask: Callable[[int], Awaitable[Snapshot]]) -> None:
+        self._ask = ask
+        self._sent: dict[str, bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.feed = Feed(self._open, self._close)
+
+    def _open(self, feed: Feed) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _close(self, feed: Feed) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        tick, since = loop.time(), 0
+        while True:
+            told = await self._ask(since)
+            if since == 0:
+                self.feed.tell(event("history", told["points"]))
+            for point in told["points"] if since else ():
+                self.feed.tell(event("point", point))
+            since = told["since"]
+            for name in ("sessions", "episodes"):
+                part = event(name, told[name])
+                if part != self._sent.get(name):
+                    self._sent[name] = part
+                    self.feed.tell(part)
+            tick = max(tick + TICK_SECONDS, loop.time())
+            await asyncio.sleep(tick - loop.time())
 
 
 class LiveSessions:
@@ -70,7 +109,6 @@ class LiveSessions:
         self.ended = EndedEpisodes(shared, self._previews)
         """Observes the server, also without readers."""
         self._traffic = Traffic(shared)
-        self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -79,13 +117,24 @@ class LiveSessions:
     def sessions(self, view: View) -> Feed:
         """The sessions of a view and the traffic, every second."""
 
-        def begin(feed: Feed) -> None:
-            self._views[feed] = view
-            feed.tell(event("history", list(self._traffic.points)))
-            self._tell_view(feed, view, self._page(view))
-            self._tell_episodes(feed, view)
+        async def ask(since: int) -> Snapshot:
+            return self.now(view, since)
 
-        return Feed(begin, self._views.__delitem__)
+        return LiveFeed(ask).feed
+
+    def now(self, view: View, since: int) -> Snapshot:
+        found = [session for session in self._sessions if view.shows(session)]
+        found.reverse()  # the newest first
+        rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
+        points = [point for point in self._traffic.points if round(point["at"] * 1000) > since]
+        totals = {name: each._asdict() for name, each in self._shared.episodes.totals().items()}
+        return {
+            "now": {"sessions": len(self._sessions), "running": self._shared.running},
+            "points": points,
+            "since": round(points[-1]["at"] * 1000) if points else since or 1,
+            "sessions": {"total": len(found), "offset": view.offset, "sessions": rows},
+            "episodes": {"totals": totals, "ended": self.ended.shown(view.key, view.environment)},
+        }
 
     def calls(self, session: ServerSession) -> Feed:
         """The calls of a session: kept, running and following ones."""
@@ -115,25 +164,6 @@ class LiveSessions:
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
-
-    def _page(self, view: View) -> bytes:
-        found = [session for session in self._sessions if view.shows(session)]
-        found.reverse()  # the newest first
-        rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
-        return event("sessions", {"total": len(found), "offset": view.offset, "sessions": rows})
-
-    def _tell_view(self, feed: Feed, view: View, page: bytes) -> None:
-        if page != view.sent:
-            view.sent = page
-            feed.tell(page)
-
-    def _tell_episodes(self, feed: Feed, view: View) -> None:
-        if view.sent_episodes == self.ended.changes:
-            return
-        view.sent_episodes = self.ended.changes
-        totals = {name: each._asdict() for name, each in self._shared.episodes.totals().items()}
-        ended = self.ended.shown(view.key, view.environment)
-        feed.tell(event("episodes", {"totals": totals, "ended": ended}))
 
     def _row(self, session: ServerSession, *, whole: bool = False) -> dict[str, Any]:
         task: Any = session.episode.task if session.episode is not None else {}
@@ -167,22 +197,11 @@ class LiveSessions:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self.start(loop)
         self._ticks += 1
-        self._tell_views()
+        self._traffic.sum_up(time.time(), len(self._sessions))
         for watch in list(self._watches.values()):
             changed = watch.tell_session(self._row(watch.session, whole=True))
             if not changed and self._ticks % PING_TICKS == 0:
                 watch.feed.tell(PING_COMMENT)
-
-    def _tell_views(self) -> None:
-        point = self._traffic.sum_up(time.time(), len(self._sessions))
-        traffic = event("point", point)
-        pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most readers see the same page
-        for feed, view in list(self._views.items()):
-            feed.tell(traffic)
-            if view.same not in pages:
-                pages[view.same] = self._page(view)
-            self._tell_view(feed, view, pages[view.same])
-            self._tell_episodes(feed, view)
 
 
 class SessionFeed:

@@ -168,6 +168,10 @@ class Inspector:
     def live(self, request: Request) -> Answer | Feed:
         return _without_waiting(request, self._live.sessions(_view(request, LIVE_MAX_PAGE)))
 
+    def live_now(self, request: Request) -> Answer:
+        """What `live` tells now, for a server that tells it together with its own."""
+        return answer(self._live.now(_view(request, LIVE_MAX_PAGE), request.number("since", 0)))
+
     def calls(self, sid: str, request: Request) -> Answer | Feed:
         try:
             session = self._sessions.peek(sid, asyncio.get_running_loop().time(), request.key)
