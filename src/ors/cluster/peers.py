@@ -306,11 +306,9 @@ class Peers:
     async def wait_for(self, slot: int, incarnation: int, seconds: float) -> Peer | None:
         """Waits for the link to a server that may have just started."""
         start = id_prefix(slot, incarnation)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while start not in self.by_prefix and self._may_appear(start, slot, incarnation):
-                    self._changed.clear()
-                    await self._changed.wait()
+        await self._wait(
+            lambda: start in self.by_prefix or not self._may_appear(start, slot, incarnation), seconds
+        )
         return self.by_prefix.get(start)
 
     def _may_appear(self, start: str, slot: int, incarnation: int) -> bool:
@@ -324,9 +322,12 @@ class Peers:
 
     async def settle(self, seconds: float) -> None:
         """Waits until the first attempt to connect to each server has ended."""
+        await self._wait(lambda: self._settled, seconds)
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._settled:
+                while not done():
                     self._changed.clear()
                     await self._changed.wait()
 

@@ -15,15 +15,6 @@ from ors.errors import InvalidEnvironment
 from ors.limits import Limits
 from ors.types import ListToolsOutput, Split
 
-_CLASS_METHODS = (
-    "get_task",
-    "get_task_range",
-    "list_splits",
-    "list_tasks",
-    "list_tools",
-    "name",
-    "num_tasks",
-)
 _TAKEN = {
     "list_splits": (),
     "list_tasks": ("split",),
@@ -35,6 +26,7 @@ _TAKEN = {
     "teardown": ("self",),
 }
 """What the server passes to each method."""
+_CLASS_METHODS = ("list_tools", "name", *(name for name, taken in _TAKEN.items() if "self" not in taken))
 
 
 def check_class(cls: type[Environment]) -> None:
