@@ -112,25 +112,21 @@ class Peer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             self._closed.clear()
+            refused = False
             try:
-                made = await self._connect()
+                await self._watch(await self._connect())
             except (OSError, ValueError, RuntimeError) as error:  # a malformed name; no thread to look it up
-                self._missed()
-                self._check_dead(isinstance(error, ConnectionRefusedError | FileNotFoundError))
+                refused = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             else:
-                await self._watch(made)
-                self._missed()
-                self._check_dead(False)
                 pause = FIRST_PAUSE_SECONDS if self.greeted else pause
                 if self._said_goodbye:  # a successor may start at its address, but not at once
                     self._said_goodbye, pause = False, LONGEST_PAUSE_SECONDS
+            if not self.tried:
+                self.tried = True
+                self._peers.notify()
+            self._check_dead(refused)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-
-    def _missed(self) -> None:
-        if not self.tried:
-            self.tried = True
-            self._peers.notify()
 
     def _check_dead(self, refused: bool) -> None:
         """Refused means dead; a timeout does not, until it lasts."""

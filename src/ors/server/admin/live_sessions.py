@@ -336,11 +336,8 @@ class EndedEpisodes:
         self._shared = shared
         self._previews = previews
         self._kept: defaultdict[str, deque[_Ended]] = defaultdict(lambda: deque(maxlen=KEPT))
-        self.changes = 0
-        """How many episodes have ended."""
 
     def observe(self, event: EpisodeEnded) -> None:
-        self.changes += 1
         loop = self._shared.loop
         seconds = 0.0 if loop is None else loop.time() - event.created
         task = self._previews.short(event.task or {}, event.environment, event.key)

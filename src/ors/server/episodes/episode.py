@@ -1,7 +1,6 @@
 """Episode: one environment instance with its setup, prompt, calls and teardown."""
 
 import asyncio
-import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -93,13 +92,8 @@ class Episode:
             self._make()
         else:
             await self._in_thread(self._make)
-        setup = method(self._ready, "setup")
-        if inspect.iscoroutinefunction(setup):
-            await setup()
-        elif self._cls.setup is not Environment.setup:
-            result = await self._in_thread(setup)
-            if inspect.isawaitable(result):
-                await result
+        if self._cls.setup is not Environment.setup:
+            await call(method(self._ready, "setup"), spawn=self._in_thread)
         if self._tools.live:
             await self._tools.open_live(self._ready)
 
