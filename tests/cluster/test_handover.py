@@ -126,7 +126,7 @@ def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[ServerThrea
 
 def _hand_over(pair: list[ServerThread]) -> None:
     (successor,) = pair[0].server.peers
-    pair[0].server.loop.call_soon_threadsafe(pair[0].server.forwarding.hand_over, successor, 100)
+    pair[0].server.loop.call_soon_threadsafe(pair[0].server.forwarding.hand_over, successor)
     _let_run(pair)
 
 

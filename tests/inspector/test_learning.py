@@ -114,7 +114,7 @@ async def test_tasks_of_ended_episodes_are_let_go() -> None:
     class Task(dict[str, Any]):
         """A task that can be referred to weakly."""
 
-    app, task = app_of(Server([Lab])), Task(n=1)
+    app, task = app_of(Server([Lab], inspector=True)), Task(n=1)
     app.begin()
     app.shared.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
     left = weakref.ref(task)

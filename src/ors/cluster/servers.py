@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
-from ors.cluster.handover import HandoverServer
+from ors.cluster.handover import MAX_CONNECTIONS, HandoverServer
 from ors.cluster.link import Forwarded, LinkOwner, upgrade
 from ors.cluster.pages import answer_of
 from ors.cluster.peers import Peers
@@ -81,12 +81,12 @@ class Forwarding(Part):
             if server.give(spare):
                 connection.abort()  # in this process only
 
-    def hand_over(self, successor: LinkOwner, most: int) -> None:
+    def hand_over(self, successor: LinkOwner) -> None:
         """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
         spare = [(each, number) for each in self._clients() if (number := each.spare) is not None]
-        for start in range(0, len(spare), most):
-            some = spare[start : start + most]
+        for start in range(0, len(spare), MAX_CONNECTIONS):
+            some = spare[start : start + MAX_CONNECTIONS]
             if not successor.give(*(number for _, number in some)):
                 break  # its queue is full
             for connection, _ in some:

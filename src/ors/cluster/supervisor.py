@@ -28,6 +28,8 @@ from ors.server.sessions.shared import new_incarnation
 QUICK_SECONDS = 10.0
 """After a worker that ended sooner than this, the next one of its slot waits a little."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
+TICK_SECONDS = 0.1
+"""How often it looks at what is due; signals and reports wake it."""
 LAST_SECONDS = 20.0
 """How long a worker may take to end after its grace period, before it is killed."""
 MEMORY_SECONDS = 1.0
@@ -117,24 +119,14 @@ class Supervisor:
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, None)
 
     def _wait(self) -> None:
-        for key, events in self._selector.select(self._timeout(time.monotonic())):
-            if key.data is None:
-                for number in self._wakeup[0].recv(4096):
-                    self._on_signal(number)
-                continue
-            if events & selectors.EVENT_WRITE:
-                key.data.channel.flush()
-                self._watch(key.data)
-            if events & selectors.EVENT_READ:
+        for key, _ in self._selector.select(TICK_SECONDS):
+            if key.data is not None:
                 self._read(key.data)
-
-    def _timeout(self, now: float) -> float:
-        times = [*self._due.values(), *(w.retired_until for w in self._others if w.retired_until is not None)]
-        if self._stopping is not None:
-            times = [self._stopping]
-        if self._max_memory is not None:
-            times.append(self._memory_checked + MEMORY_SECONDS)
-        return max(0.0, min(times, default=now + 60.0) - now)
+                continue
+            for number in self._wakeup[0].recv(4096):
+                self._on_signal(number)
+        for worker in self._all():
+            worker.channel.flush()
 
     def _on_signal(self, number: int) -> None:
         hung_up = number == signal.SIGHUP and self._in_terminal and not _has_terminal()
@@ -220,13 +212,6 @@ class Supervisor:
         addresses = [worker.address for worker in up]
         for worker in up:
             worker.channel.send(WorkerUpdate(addresses, empty, worker.retired_until is not None))
-            self._watch(worker)
-
-    def _watch(self, worker: _Worker) -> None:
-        """Waits for reports of a worker, and for room if it has not read its updates yet."""
-        more = selectors.EVENT_WRITE if worker.channel.waiting else 0
-        with suppress(KeyError):  # it has closed the connection
-            self._selector.modify(worker.control, selectors.EVENT_READ | more, worker)
 
     def _check_memory(self, now: float) -> None:
         limit = self._max_memory

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from ors.cluster.handover import MAX_CONNECTIONS
 from ors.cluster.servers import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
@@ -92,7 +91,7 @@ class Channel:
 
     def flush(self) -> None:
         try:
-            while self.waiting:
+            while self._line or self._next:
                 if not self._line:
                     self._line, self._next = self._next, b""
                 self._line = self._line[self._control.send(self._line) :]
@@ -100,10 +99,6 @@ class Channel:
             return
         except OSError:
             self._line = self._next = b""
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._line or self._next)
 
     def receive(self) -> list[dict[str, Any]] | None:
         """Returns the messages that have arrived; None if the other end is closed."""
@@ -183,7 +178,7 @@ class Worker(Part):
         successors = [peer for peer in server.peers if peer.accepts_sessions]
         if successors and server.tls is None:
             own = [peer for peer in successors if peer.slot == self._config.slot]
-            server.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)
+            server.forwarding.hand_over((own or successors)[0])
         elif seconds > SUCCESSOR_SECONDS:
             server.clients.say_goodbye()
         if not server.is_busy and (not any(server.clients) or seconds > LAST_CLIENTS_SECONDS):

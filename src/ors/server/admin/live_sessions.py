@@ -330,39 +330,21 @@ def _percentile(ordered: list[float], share: int) -> float | None:
 
 
 class EndedEpisodes:
-    """Keeps the episodes of each environment that ended last, with previews of their tasks."""
+    """Keeps the episodes of each environment that ended last, where the inspector is offered."""
 
     def __init__(self, shared: Shared, previews: TaskPreviews) -> None:
         self._shared = shared
         self._previews = previews
-        self._kept: defaultdict[str, deque[_Ended]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._kept: defaultdict[str, deque[tuple[str, dict[str, Any]]]]  # with the names of their keys
+        self._kept = defaultdict(lambda: deque(maxlen=KEPT))
 
     def observe(self, event: EpisodeEnded) -> None:
+        if self._shared.recent is not None:
+            self._kept[event.environment].append((event.key, self._row(event)))
+
+    def _row(self, event: EpisodeEnded) -> dict[str, Any]:
         loop = self._shared.loop
         seconds = 0.0 if loop is None else loop.time() - event.created
-        task = self._previews.short(event.task or {}, event.environment, event.key)
-        self._kept[event.environment].append(_Ended(event._replace(task=task), time.time(), seconds))
-
-    def find(self, sid: str, key: str) -> dict[str, Any] | None:
-        """The episode of a session of that key, if it is kept."""
-        kept = (each for every in self._kept.values() for each in every)
-        return next((each.row for each in kept if (each.event.sid, each.event.key) == (sid, key)), None)
-
-    def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
-        """The episodes of a key, newest first; of all environments if none is named."""
-        kept = [self._kept.get(environment, ())] if environment else self._kept.values()
-        mine = (each for every in kept for each in every if each.event.key == key)
-        return [each.row for each in nlargest(SHOWN, mine, key=lambda each: each.at)]
-
-
-class _Ended(NamedTuple):
-    event: EpisodeEnded
-    at: float
-    seconds: float
-
-    @property
-    def row(self) -> dict[str, Any]:
-        event = self.event
         return {
             "sid": event.sid,
             "environment": event.environment,
@@ -370,7 +352,18 @@ class _Ended(NamedTuple):
             "reward": None if event.reward is None else round(event.reward, 9),
             "components": {name: round(value, 9) for name, value in event.components.items()},
             "calls": event.calls,
-            "ended": round(self.at, 3),
-            "seconds": round(self.seconds, 3),
-            "task": event.task,
+            "ended": round(time.time(), 3),
+            "seconds": round(seconds, 3),
+            "task": self._previews.short(event.task or {}, event.environment, event.key),
         }
+
+    def find(self, sid: str, key: str) -> dict[str, Any] | None:
+        """The episode of a session of that key, if it is kept."""
+        mine = (row for rows in self._kept.values() for owner, row in rows if owner == key)
+        return next((row for row in mine if row["sid"] == sid), None)
+
+    def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
+        """The episodes of a key, newest first; of all environments if none is named."""
+        kept = [self._kept.get(environment, ())] if environment else self._kept.values()
+        mine = (row for rows in kept for owner, row in rows if owner == key)
+        return nlargest(SHOWN, mine, key=lambda row: row["ended"])

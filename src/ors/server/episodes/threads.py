@@ -118,7 +118,7 @@ class Threads:
         self._all.add(threading.current_thread())
         while True:
             try:
-                future, context, fn, args = self._jobs.get(timeout=IDLE_SECONDS)
+                job = self._jobs.get(timeout=IDLE_SECONDS)
             except Empty:
                 with self._lock:
                     if self._free <= 0:  # a job is about to come
@@ -126,20 +126,13 @@ class Threads:
                     self._free -= 1
                 self._all.discard(threading.current_thread())
                 return
-            self._finish(loop, future, context, fn, args)
-            # An idle thread must not keep anything of its last job alive.
-            del future, context, fn, args
+            self._finish(loop, job)
+            del job  # an idle thread must not keep anything of its last job alive
             with self._lock:
                 self._free += 1
 
-    def _finish(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Any],
-        context: contextvars.Context,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-    ) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, job: _Job) -> None:
+        future, context, fn, args = job
         try:
             # A job that was cancelled before its start must not run.
             result = None if future.cancelled() else context.run(fn, *args)
