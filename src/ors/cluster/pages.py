@@ -21,7 +21,7 @@ from ors.server.app import App
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import METRICS, READY, SESSIONS
-from ors.server.http.streams import Feed, Later, Outcome, Sink, Stream
+from ors.server.http.streams import Later, Outcome, Sink, Stream
 from ors.server.routes import ABOUT, LIVE_FEED, LIVE_NOW
 
 ANSWER_SECONDS = 2.0
@@ -35,34 +35,27 @@ class MergedPages:
         self._peers = peers
         self._tasks = tasks
         self._local = local
-        self._pages: dict[str, Ask] = {
+        self._pages: dict[str, Callable[[Request], Coroutine[Any, Any, Outcome]]] = {
             METRICS: self._metrics,
             SESSIONS: self._sessions,
             READY: self._ready,
+            LIVE_FEED: self._live,
         }
 
     def page(self, pattern: str, request: Request) -> Outcome:
         """Answers a request for a page that the table of paths says to merge."""
-        if pattern == LIVE_FEED:
-            return self._watch(request)
         return Later(request, self._pages[pattern](request), self._tasks)
 
-    def _watch(self, request: Request) -> Outcome:
-        if self._local is None:
-            return Later(request, self._watch_if_offered(request), self._tasks)
-        here = self._local.take(request, forwarded=True)
-        # The feed is not opened: this only shows whether there is one.
-        return self._live(request) if isinstance(here, Feed) else here
-
-    def _live(self, request: Request) -> Feed:
-        return LiveFeed(_AllServers(request, self._asked).ask).feed
-
-    async def _watch_if_offered(self, request: Request) -> Outcome:
+    async def _live(self, request: Request) -> Outcome:
+        """The feed of all servers, if this one offers one; for a router, if one of them does."""
         about = Request("GET", ABOUT, b"", request.headers, b"")
-        answers = [await answer_of(peer, about) for peer in list(self._peers)[:1]]
-        if not answers:
+        asked = [partial(answer_of, peer) for peer in self._peers]
+        if self._local is not None:
+            asked = [partial(_here, self._local)]
+        if not asked:
             raise Unavailable("No server is up", retry_after=1)
-        return self._live(request) if answers[0].status == 200 else answers[0]
+        offered = await asked[0](about)
+        return LiveFeed(_AllServers(request, self._asked).ask).feed if offered.status == 200 else offered
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         asked = self._asked()
