@@ -139,7 +139,7 @@ class Threads:
             self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
-        del future, context, fn, args  # the error has this frame in its traceback: no cycle
+        del job, future, context, fn, args  # the error has this frame in its traceback: no cycle
         with self._lock:
             wake, self._waking = not self._waking, True
         if wake:
@@ -192,6 +192,7 @@ def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
             future.set_result(job())
         except BaseException as error:
             future.set_exception(error)
+            del future, job  # the error has this frame in its traceback: no cycle
 
 
 def describe_thread(thread: threading.Thread, frame: FrameType) -> str:
