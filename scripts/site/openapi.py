@@ -15,7 +15,7 @@ def as_markdown() -> str:
     """A section for each endpoint, after a link to the document."""
     link = (
         "[openapi.json](openapi.json) has the same as an OpenAPI document, for programs. A server offers it "
-        "at `/-/openapi.json`, with the names of its environments and splits.\n"
+        "at `/-/openapi.json`.\n"
     )
     return "\n".join([link, *(_section(each) for each in OPERATIONS)])
 

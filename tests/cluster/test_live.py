@@ -1,6 +1,7 @@
 """Looking at the sessions of several servers through one of them, or through a router."""
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -8,10 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from ors import Limits
-from ors.cluster.pages import _ServerFeed
+from ors._protocol import EventDecoder
 from ors.cluster.servers import LinkedServer
+from ors.server.http.answers import Headers
 from ors.server.http.requests import Request
-from ors.server.http.streams import Feed
+from ors.server.http.streams import Feed, Later, Outcome, Sink
 from tests.support.environments import Lab
 from tests.support.feeds import following
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted, routing
@@ -142,17 +144,46 @@ def _cut(server: LinkedServer) -> None:
         peer.link.cut()
 
 
-async def _opened_as_links_break(server: LinkedServer) -> tuple[Feed, _ServerFeed]:
+class Seen(Sink):
+    """Collects what a feed tells."""
+
+    def __init__(self) -> None:
+        self._events, self.total = EventDecoder(), 0
+        self.feed: Feed | None = None
+
+    def answer(self, outcome: Outcome) -> None:
+        assert isinstance(outcome, Feed)
+        self.feed = outcome
+        outcome.begin(self)
+
+    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
+        return True
+
+    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
+        self.part(body)
+
+    def part(self, data: bytes) -> None:
+        for each in self._events.feed(data):
+            if each.event == "sessions":
+                self.total = json.loads(each.data)["total"]
+
+    def end(self, data: bytes) -> bool:
+        return True
+
+    def abort(self) -> None: ...
+
+
+async def _opened_as_links_break(server: LinkedServer) -> Seen:
     """Opens a feed in the moment in which all links are found broken."""
     host = urlsplit(server.url).netloc.encode()
-    feed, seen = server.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), _ServerFeed()
-    assert isinstance(feed, Feed)
+    coming, seen = server.app.take(Request("GET", "/-/api/live", b"", {b"host": host}, b"")), Seen()
+    assert isinstance(coming, Later)
     _cut(server)
-    feed.begin(seen)
-    return feed, seen
+    coming.begin(seen)
+    return seen
 
 
-async def _until(seen: _ServerFeed, total: int) -> None:
+async def _until(seen: Seen, total: int) -> None:
     await until(lambda: seen.total == total, f"{total} sessions are seen")
 
 
@@ -161,12 +192,13 @@ def test_a_feed_goes_on_when_links_to_other_servers_break(tmp_path_factory: pyte
         server, loop = made[0].server, made[0].server.loop
         for slot in range(4):
             minted(made, slot)
-        feed, seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(server), loop).result(20)
+        seen = asyncio.run_coroutine_threadsafe(_opened_as_links_break(server), loop).result(20)
         asyncio.run_coroutine_threadsafe(_until(seen, 4), loop).result(20)
         loop.call_soon_threadsafe(_cut, server)
         minted(made[3:], 0)
         asyncio.run_coroutine_threadsafe(_until(seen, 5), loop).result(20)
-        loop.call_soon_threadsafe(feed.leave)
+        assert seen.feed is not None
+        loop.call_soon_threadsafe(seen.feed.leave)
 
 
 def test_wrong_questions_are_refused_as_by_one_server(pair: list[ServerThread], views: list[Raw]) -> None:

@@ -1,7 +1,6 @@
-"""An environment whose tools start processes, and make copies of their own."""
+"""An environment whose tools start processes."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
 import time
@@ -58,14 +57,6 @@ class Forking(Environment):
             check=True,
         )
         return said(made.stdout)
-
-    @tool
-    def leave_a_copy(self) -> ToolOutput:
-        """Makes a copy that outlives the server; gives its number."""
-        pid = os.fork()
-        if not pid:
-            time.sleep(FOR_EVER)
-        return said(pid)
 
     @tool
     def terminate(self) -> ToolOutput:

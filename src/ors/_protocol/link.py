@@ -47,9 +47,6 @@ class FrameWriter:
         if self.transport is not None:
             self.transport.abort()
 
-    def fileno(self) -> int | None:
-        return None if self.transport is None else int(self.transport.get_extra_info("socket").fileno())
-
 
 class Pending(Protocol):
     """A request without its complete answer."""

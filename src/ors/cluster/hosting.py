@@ -2,7 +2,6 @@
 
 import logging
 import math
-import secrets
 import threading
 import time
 from collections.abc import Sequence
@@ -96,10 +95,10 @@ class Directory:
 
     def __init__(self) -> None:
         self._started = time.monotonic()
-        self._incarnation = secrets.token_hex(8)
         self._hosts: dict[int, tuple[float, HostInfo]] = {}
         self._routers: dict[str, tuple[float, str]] = {}
         self._targets = Targets()
+        self._restored = False
 
     def heartbeat(self, info: HostInfo) -> HostURLs:
         """Records a host; returns where all hosts are. Older incarnations of its slot are ignored."""
@@ -136,15 +135,13 @@ class Directory:
     def undrain(self, node: str) -> None:
         self._targets = Targets(self._targets.hosts, self._targets.drained - {node})
 
-    def state(self) -> tuple[list[HostInfo], Targets, str]:
-        """Returns hosts, targets, and which incarnation of the directory this is."""
-        return self.hosts(), self._targets, self._incarnation
-
-    def restore(self, targets: Targets) -> Targets:
-        """Takes over the targets of an earlier incarnation; newer ones win. Returns the result."""
-        hosts = self._targets.hosts or targets.hosts
-        self._targets = Targets(hosts, self._targets.drained | targets.drained)
-        return self._targets
+    def state(self, known: Targets | None = None) -> tuple[list[HostInfo], Targets]:
+        """Returns hosts and targets. `known` ones are taken over after a restart; newer ones win."""
+        if known is not None and not self._restored:
+            self._restored = True
+            hosts = self._targets.hosts or known.hosts
+            self._targets = Targets(hosts, self._targets.drained | known.drained)
+        return self.hosts(), self._targets
 
 
 @dataclass(frozen=True, slots=True)

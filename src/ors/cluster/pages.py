@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -11,18 +12,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ors._json import loads
-from ors._protocol import EventDecoder
 from ors.cluster.link import Forwarded
 from ors.cluster.peers import Peer, Peers
 from ors.errors import Unavailable
-from ors.server.admin.live_sessions import SHOWN, TICK_SECONDS
+from ors.server.admin.live_sessions import SHOWN, LiveFeed, Snapshot
 from ors.server.admin.pages import LIVE_MAX_PAGE, MAX_PAGE, PAGE
 from ors.server.app import App
 from ors.server.http.answers import TEXT, Answer, Headers, answer, refusal
 from ors.server.http.requests import Request
 from ors.server.http.routing import METRICS, READY, SESSIONS
-from ors.server.http.streams import Feed, Later, Outcome, Sink, Stream, event
-from ors.server.routes import ABOUT, LIVE_FEED
+from ors.server.http.streams import Later, Outcome, Sink, Stream
+from ors.server.routes import ABOUT, LIVE_FEED, LIVE_NOW
 
 ANSWER_SECONDS = 2.0
 """A server that takes longer is left out: it may be frozen."""
@@ -35,31 +35,27 @@ class MergedPages:
         self._peers = peers
         self._tasks = tasks
         self._local = local
-        self._pages: dict[str, Ask] = {
+        self._pages: dict[str, Callable[[Request], Coroutine[Any, Any, Outcome]]] = {
             METRICS: self._metrics,
             SESSIONS: self._sessions,
             READY: self._ready,
+            LIVE_FEED: self._live,
         }
 
     def page(self, pattern: str, request: Request) -> Outcome:
         """Answers a request for a page that the table of paths says to merge."""
-        if pattern == LIVE_FEED:
-            return self._watch(request)
         return Later(request, self._pages[pattern](request), self._tasks)
 
-    def _watch(self, request: Request) -> Outcome:
-        if self._local is None:
-            return Later(request, self._watch_if_offered(request), self._tasks)
-        here = self._local.take(request, forwarded=True)
-        # The feed is not opened: this only shows whether there is one.
-        return live(request, self._peers, self._local) if isinstance(here, Feed) else here
-
-    async def _watch_if_offered(self, request: Request) -> Outcome:
+    async def _live(self, request: Request) -> Outcome:
+        """The feed of all servers, if this one offers one; for a router, if one of them does."""
         about = Request("GET", ABOUT, b"", request.headers, b"")
-        answers = [await answer_of(peer, about) for peer in list(self._peers)[:1]]
-        if not answers:
+        asked = [partial(answer_of, peer) for peer in self._peers]
+        if self._local is not None:
+            asked = [partial(_here, self._local)]
+        if not asked:
             raise Unavailable("No server is up", retry_after=1)
-        return live(request, self._peers, None) if answers[0].status == 200 else answers[0]
+        offered = await asked[0](about)
+        return LiveFeed(_AllServers(request, self._asked).ask).feed if offered.status == 200 else offered
 
     async def _all(self, request: Request) -> list[tuple[str, Answer]]:
         asked = self._asked()
@@ -68,16 +64,16 @@ class MergedPages:
 
     def _asked(self) -> dict[str, Ask]:
         """Returns how to ask each server, by name: its slot, with the incarnation if it is being replaced."""
-        every: list[tuple[int, int, Ask]] = [
-            (peer.slot, peer.incarnation, partial(answer_of, peer)) for peer in self._peers
-        ]
+        every: dict[tuple[int, int], Ask] = {
+            (peer.slot, peer.incarnation): partial(answer_of, peer) for peer in self._peers
+        }
         if self._local is not None:
             me = self._local.sessions.identity
-            every.append((me.slot, me.incarnation, partial(_here, self._local)))
-        newest = {slot: incarnation for slot, incarnation, _ in sorted(every, key=lambda each: each[:2])}
+            every[me.slot, me.incarnation] = partial(_here, self._local)
+        newest = dict(sorted(every))
         return {
-            str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": ask
-            for slot, incarnation, ask in sorted(every, key=lambda each: each[:2])
+            str(slot) if newest[slot] == incarnation else f"{slot}.{incarnation}": every[slot, incarnation]
+            for slot, incarnation in sorted(every)
         }
 
     async def _metrics(self, request: Request) -> Answer:
@@ -88,26 +84,18 @@ class MergedPages:
     async def _sessions(self, request: Request) -> Answer:
         asked = {name: request.asked(name) for name in ("environment", "state")}
         first, count = request.number("offset", 0), min(request.number("limit", PAGE), MAX_PAGE)
-        total = 0
-        listed: list[Any] = []
-        answers = await self._all(request.like(_query(asked, 0, 0)))
-        heard = [(name, each) for name, each in answers if each.status != 503]
-        for name, each in heard or answers:
-            if each.status != 200:
-                return each
-            there = loads(each.body)["total"]
-            start = max(0, first - total)
-            if len(listed) < count and start < there:
-                listed += await self._page_of(name, request.like(_query(asked, start, count - len(listed))))
-            total += there
-        return answer({"total": total, "offset": first, "sessions": listed})
-
-    async def _page_of(self, name: str, request: Request) -> list[Any]:
-        ask = self._asked().get(name)
-        if ask is None:  # it has died meanwhile
-            return []
-        found = await ask(request)
-        return list(loads(found.body)["sessions"]) if found.status == 200 else []
+        total, listed, refused, answered = 0, list[Any](), _first([]), False
+        for ask in self._asked().values():  # one by one: what is left to skip and to list is known then
+            found = await ask(request.like(_query(asked, max(0, first - total), count - len(listed))))
+            if found.status == 503:
+                refused = found
+                continue
+            if found.status != 200:
+                return found
+            page = loads(found.body)
+            total, answered = total + page["total"], True
+            listed += page["sessions"]
+        return answer({"total": total, "offset": first, "sessions": listed}) if answered else refused
 
     async def _ready(self, request: Request) -> Answer:
         heard = _first([])
@@ -209,144 +197,66 @@ def _query(asked: dict[str, str], offset: int, limit: int) -> bytes:
 
 # ── The live feed ────────────────────────────────────────────────────────────────────────────────
 
-FIRST_SECONDS = 0.1
-"""How long to wait for the first events of all servers."""
 _COUNTS = ("sessions", "running", "calls", "refused", "failed")
 _SHARES = ("p50", "p95", "p99")
 _Totals = dict[str, dict[str, float]]
 """Numbers of episodes by environment."""
 
 
-def live(request: Request, peers: Peers, local: App | None) -> Feed:
-    """Returns the feed of all servers, with the sessions that the request asks for, newest first.
+class _AllServers:
+    """The sessions that a request asks for, and the traffic, of all servers.
 
-    Only the `MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
+    Only the `LIVE_MAX_PAGE` newest sessions are listed: a page beyond them is the last of those.
     """
-    return _MergedFeed(request, peers, local).feed
 
-
-class _ServerFeed(Sink):
-    """The sink of one server's feed: keeps the latest of each event."""
-
-    def __init__(self) -> None:
-        self._events = EventDecoder()
-        self.over = False
-        self.history: list[dict[str, Any]] = []
-        self.point: dict[str, Any] | None = None
-        self.total = 0
-        self.sessions: list[dict[str, Any]] = []
-        self.episodes: dict[str, Any] = {"totals": {}, "ended": []}
-
-    def answer(self, outcome: Outcome) -> None:
-        self.over = True
-        if isinstance(outcome, Stream):
-            outcome.leave()
-
-    def whole(self, status: int, headers: Headers, body: bytes) -> bool:
-        return True
-
-    def head(self, status: int, headers: Headers, body: bytes = b"") -> None:
-        self.part(body)
-
-    def part(self, data: bytes) -> None:
-        for each in self._events.feed(data):
-            told = loads(each.data.encode())
-            if each.event == "history":
-                self.history = told
-            elif each.event == "point":
-                self.point = told
-            elif each.event == "sessions":
-                self.total, self.sessions = told["total"], told["sessions"]
-            elif each.event == "episodes":
-                self.episodes = told
-
-    def end(self, data: bytes) -> bool:
-        self.over = True
-        return True
-
-    def abort(self) -> None:
-        self.over = True
-
-
-class _MergedFeed:
-    def __init__(self, request: Request, peers: Peers, local: App | None) -> None:
+    def __init__(self, request: Request, asked: Callable[[], dict[str, Ask]]) -> None:
         self._count = min(request.number("limit", PAGE), LIVE_MAX_PAGE)
         self._first = min(request.number("offset", 0), LIVE_MAX_PAGE - self._count)
-        wanted = {"environment": request.asked("environment"), "state": request.asked("state")}
-        wanted |= {"offset": "0", "limit": str(self._first + self._count)}
-        self._request = request.like(urlencode(wanted).encode())
-        self._peers = peers
-        self._local = local
-        self._feeds: dict[str, _ServerFeed] = {}  # by the prefix of each server's session ids
-        self._streams: dict[str, Stream] = {}
-        self._own: Stream | None = None
-        self._sent = self._sent_episodes = b""
-        self._begun = False
-        self._timer: asyncio.TimerHandle | None = None
-        self.feed = Feed(self._open, self._close)
+        wanted = {name: request.asked(name) for name in ("environment", "state")}
+        self._wanted = {**wanted, "limit": self._first + self._count}
+        self._headers = request.headers
+        self._asked = asked
+        self._told: dict[str, Snapshot] = {}
 
-    def _open(self, feed: Feed) -> None:
-        own = self._local.take(self._request, forwarded=True) if self._local is not None else None
-        if isinstance(own, Feed) and self._local is not None:
-            self._own = own
-            me = self._local.sessions.identity
-            own.begin(self._feeds.setdefault(me.id_prefix, _ServerFeed()))
-        self._update()
-        self._timer = asyncio.get_running_loop().call_later(FIRST_SECONDS, self._tick)
+    async def ask(self, since: int) -> Snapshot:
+        asked = self._asked()
+        told = await asyncio.gather(*(self._ask(name, ask, since) for name, ask in asked.items()))
+        self._told = {name: each for name, each in zip(asked, told, strict=True) if each is not None}
+        pages = [each["sessions"] for each in self._told.values()]
+        rows = [row for page in pages for row in page["sessions"]]
+        newest = nlargest(self._first + self._count, rows, key=lambda row: row["created"])
+        total = sum(page["total"] for page in pages)
+        return {
+            "points": self._points(since),
+            "since": round(time.time() * 1000),
+            "sessions": {"total": total, "offset": self._first, "sessions": newest[self._first :]},
+            "episodes": _episodes([each["episodes"] for each in self._told.values()]),
+        }
 
-    def _close(self, feed: Feed) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._own is not None:
-            self._own.leave()
-        for stream in self._streams.values():
-            stream.leave()
+    async def _ask(self, name: str, ask: Ask, since: int) -> Snapshot | None:
+        """What a server tells; what it told last, without its points, if it does not answer."""
+        before = self._told.get(name)
+        query = urlencode({**self._wanted, "since": before["since"] if before else since}).encode()
+        found = await ask(Request("GET", LIVE_NOW, query, self._headers, b""))
+        if found.status == 200:
+            told: Snapshot = loads(found.body)
+            return told
+        return before and {**before, "points": []}
 
-    def _update(self) -> None:
-        """Follows servers that start or end while the feed is open."""
-        for prefix in list(self._streams):
-            if prefix not in self._peers.by_prefix or self._feeds[prefix].over:
-                del self._streams[prefix], self._feeds[prefix]
-        for peer in self._peers:
-            if peer.prefix not in self._streams and peer.link is not None:
-                self._feeds[peer.prefix] = feed = _ServerFeed()
-                self._streams[peer.prefix] = stream = Forwarded(peer.link, self._request)
-                stream.begin(feed)
-
-    def _tick(self) -> None:
-        if self._begun:
-            self.feed.tell(event("point", _sum([each.point for each in self._feeds.values() if each.point])))
-        else:
-            self._begun = True
-            self.feed.tell(event("history", _history(list(self._feeds.values()))))
-        self._tell_episodes()
-        page = self._page()
-        if page != self._sent:
-            self._sent = page
-            self.feed.tell(page)
-        self._update()
-        self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
-
-    def _tell_episodes(self) -> None:
-        told = [each.episodes for each in self._feeds.values()]
-        ended = nlargest(SHOWN, (row for each in told for row in each["ended"]), key=lambda row: row["ended"])
-        episodes = event("episodes", {"totals": _added([each["totals"] for each in told]), "ended": ended})
-        if episodes != self._sent_episodes:
-            self._sent_episodes = episodes
-            self.feed.tell(episodes)
-
-    def _page(self) -> bytes:
-        # In the order of the servers, so that sessions of the same millisecond keep theirs on every page.
-        every = [row for prefix in sorted(self._feeds) for row in self._feeds[prefix].sessions]
-        rows = nlargest(self._first + self._count, every, key=lambda row: row["created"])
-        shown = rows[self._first :]
-        total = sum(each.total for each in self._feeds.values())
-        return event("sessions", {"total": total, "offset": self._first, "sessions": shown})
+    def _points(self, since: int) -> list[dict[str, Any]]:
+        points = [point for each in self._told.values() for point in each["points"]]
+        if since == 0:
+            points.sort(key=lambda point: point["at"])
+            return [_sum(list(same)) for _, same in groupby(points, lambda point: round(point["at"]))]
+        made = _sum(points)  # of a server, none or two may have come since
+        for name in ("sessions", "running"):
+            made[name] = sum(each["now"][name] for each in self._told.values())
+        return [{**made, "at": round(time.time(), 3)}]
 
 
-def _history(feeds: list[_ServerFeed]) -> list[dict[str, Any]]:
-    points = sorted((point for each in feeds for point in each.history), key=lambda point: point["at"])
-    return [_sum(list(same)) for _, same in groupby(points, lambda point: round(point["at"]))]
+def _episodes(every: list[dict[str, Any]]) -> dict[str, Any]:
+    ended = nlargest(SHOWN, (row for each in every for row in each["ended"]), key=lambda row: row["ended"])
+    return {"totals": _added([each["totals"] for each in every]), "ended": ended}
 
 
 def _sum(points: list[dict[str, Any]]) -> dict[str, Any]:

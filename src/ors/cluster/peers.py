@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,6 @@ from ors._protocol import id_prefix
 from ors._protocol.frames import Hello
 from ors.cluster.handover import HandoverClient
 from ors.cluster.link import LinkClient
-from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -45,7 +43,6 @@ class Peer:
         self._peers = peers
         self._api_key = api_key
         self.link: LinkClient | None = None
-        self._made: LinkClient | None = None  # the last one, also if it is not up yet
         self.slot = -1
         self.incarnation = -1
         self.prefix = ""
@@ -115,25 +112,21 @@ class Peer:
         pause = FIRST_PAUSE_SECONDS
         while True:
             self._closed.clear()
+            refused = False
             try:
-                made = await self._connect()
-            except (OSError, TimeoutError, ValueError, NoThread) as error:  # ValueError: a malformed name
-                self._missed()
-                self._check_dead(isinstance(error, ConnectionRefusedError | FileNotFoundError))
+                await self._watch(await self._connect())
+            except (OSError, ValueError, RuntimeError) as error:  # a malformed name; no thread to look it up
+                refused = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             else:
-                await self._watch(made)
-                self._missed()
-                self._check_dead(False)
                 pause = FIRST_PAUSE_SECONDS if self.greeted else pause
                 if self._said_goodbye:  # a successor may start at its address, but not at once
                     self._said_goodbye, pause = False, LONGEST_PAUSE_SECONDS
+            if not self.tried:
+                self.tried = True
+                self._peers.notify()
+            self._check_dead(refused)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-
-    def _missed(self) -> None:
-        if not self.tried:
-            self.tried = True
-            self._peers.notify()
 
     def _check_dead(self, refused: bool) -> None:
         """Refused means dead; a timeout does not, until it lasts."""
@@ -144,35 +137,18 @@ class Peer:
 
     async def _connect(self) -> LinkClient:
         if self.address.startswith(UNIX):
-            made = self._made = LinkClient(self, "localhost", self._api_key)
+            made = LinkClient(self, "localhost", self._api_key)
             async with asyncio.timeout(CONNECT_SECONDS):
                 await self._loop.create_unix_connection(lambda: made, self.address.removeprefix(UNIX))
             return made
         url = urlsplit(self.address)
         host = url.netloc.rpartition("@")[2]
-        made = self._made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
+        made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
         port = url.port or (443 if url.scheme == "https" else 80)
-        # In a thread of its own: uvloop has four for all names, so those that take long to look up would
-        # delay the servers that are up.
-        lookup = self._peers.threads.run(socket.getaddrinfo, url.hostname or "", port, 0, socket.SOCK_STREAM)
-        addresses = [address[0] for *_, address in await lookup]
+        tls = ssl.create_default_context() if url.scheme == "https" else None
         async with asyncio.timeout(CONNECT_SECONDS):
-            await self._reach(made, addresses, port, url.hostname if url.scheme == "https" else None)
+            await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
         return made
-
-    async def _reach(self, made: LinkClient, addresses: list[str], port: int, tls_name: str | None) -> None:
-        tls = None if tls_name is None else ssl.create_default_context()
-        failure = OSError(f"{self.address} has no address")
-        for address in addresses:
-            try:
-                await self._loop.create_connection(
-                    lambda: made, address, port, ssl=tls, server_hostname=tls_name
-                )
-            except OSError as error:
-                failure = error
-            else:
-                return
-        raise failure
 
     async def _watch(self, link: LinkClient) -> None:
         """Waits until the link is closed; cuts it when the other machine is silent."""
@@ -192,12 +168,6 @@ class Peer:
 
     def give(self, *connections: int) -> bool:
         return self.accepts_sessions and self.handover is not None and self.handover.give(*connections)
-
-    def descriptors(self) -> Iterator[int]:
-        if self.handover is not None:
-            yield self.handover.fileno()
-        if self._made is not None and (number := self._made.out.fileno()) is not None:
-            yield number
 
     async def close(self) -> None:
         """Closes the link for good; its sessions count as lost."""
@@ -235,7 +205,6 @@ class Peers:
         """What is served: by this server, or else by most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
-        self.threads = Threads()
         # Set by the router:
         self.reroute: Callable[[Request], Outcome]
         """Answers a request that a server refused because it is about to end."""
@@ -333,11 +302,9 @@ class Peers:
     async def wait_for(self, slot: int, incarnation: int, seconds: float) -> Peer | None:
         """Waits for the link to a server that may have just started."""
         start = id_prefix(slot, incarnation)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while start not in self.by_prefix and self._may_appear(start, slot, incarnation):
-                    self._changed.clear()
-                    await self._changed.wait()
+        await self._wait(
+            lambda: start in self.by_prefix or not self._may_appear(start, slot, incarnation), seconds
+        )
         return self.by_prefix.get(start)
 
     def _may_appear(self, start: str, slot: int, incarnation: int) -> bool:
@@ -351,15 +318,14 @@ class Peers:
 
     async def settle(self, seconds: float) -> None:
         """Waits until the first attempt to connect to each server has ended."""
+        await self._wait(lambda: self._settled, seconds)
+
+    async def _wait(self, done: Callable[[], bool], seconds: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._settled:
+                while not done():
                     self._changed.clear()
                     await self._changed.wait()
-
-    def descriptors(self) -> Iterator[int]:
-        for peer in list(self._by_address.values()):
-            yield from peer.descriptors()
 
     async def close(self) -> None:
         for peer in list(self._by_address.values()):

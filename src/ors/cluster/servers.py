@@ -4,11 +4,11 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from ors._protocol import API_KEY, CREATE_SESSION, HEALTH, LIST_ENVIRONMENTS
-from ors.cluster.handover import HandoverServer
+from ors.cluster.handover import MAX_CONNECTIONS, HandoverServer
 from ors.cluster.link import Forwarded, LinkOwner, upgrade
 from ors.cluster.pages import answer_of
 from ors.cluster.peers import Peers
@@ -81,12 +81,12 @@ class Forwarding(Part):
             if server.give(spare):
                 connection.abort()  # in this process only
 
-    def hand_over(self, successor: LinkOwner, most: int) -> None:
+    def hand_over(self, successor: LinkOwner) -> None:
         """Hands clients' connections to another server: idle ones now, the others after their answers."""
         self._successor = successor
         spare = [(each, number) for each in self._clients() if (number := each.spare) is not None]
-        for start in range(0, len(spare), most):
-            some = spare[start : start + most]
+        for start in range(0, len(spare), MAX_CONNECTIONS):
+            some = spare[start : start + MAX_CONNECTIONS]
             if not successor.give(*(number for _, number in some)):
                 break  # its queue is full
             for connection, _ in some:
@@ -174,11 +174,6 @@ class _Links(Part):
 
     async def stop(self) -> None:
         await self._peers.close()
-
-    def descriptors(self) -> Iterator[int]:
-        yield from self._peers.descriptors()
-        if self._handover is not None:
-            yield self._handover.fileno()
 
 
 FIRST_CONNECT_SECONDS = 5.0

@@ -18,35 +18,23 @@ from ors.cluster.handover import handover_path
 from ors.cluster.peers import UNIX
 from ors.cluster.worker import (
     Channel,
-    JSONLines,
     WorkerConfig,
     WorkerReport,
     WorkerUpdate,
 )
+from ors.limits import Limits
 from ors.server.sessions.shared import new_incarnation
 
 QUICK_SECONDS = 10.0
 """After a worker that ended sooner than this, the next one of its slot waits a little."""
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 10.0
+TICK_SECONDS = 0.1
+"""How often it looks at what is due; signals and reports wake it."""
 LAST_SECONDS = 20.0
 """How long a worker may take to end after its grace period, before it is killed."""
 MEMORY_SECONDS = 1.0
 """How often the memory of workers is checked, if there is a limit."""
 Start = Callable[[WorkerConfig], subprocess.Popen[bytes]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """When workers are replaced."""
-
-    drain_seconds: float = 3600.0
-    """A replaced worker keeps its sessions for at most this long."""
-    retire_seconds: float = 0.0
-    """On SIGTERM, sessions may continue for this long."""
-    grace_seconds: float = 10.0
-    """On shutdown, running calls may continue for this long."""
-    max_memory: int | None = None
-    """Bytes: a worker above this is replaced; above twice this it is killed, even while it retires."""
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +45,6 @@ class _Worker:
     control: socket.socket
     channel: Channel
     address: str
-    lines: JSONLines = field(default_factory=JSONLines)
     began: float = field(default_factory=time.monotonic)
     report: WorkerReport | None = None
     retired_until: float | None = None
@@ -71,20 +58,26 @@ class _Worker:
 class Supervisor:
     """Keeps a worker running in every slot, until a signal comes.
 
-    SIGTERM, SIGINT and the end of its terminal end all workers, SIGHUP replaces them one after the other.
+    SIGTERM, SIGINT and the end of its terminal end all workers, SIGHUP replaces them one after the other. A
+    replaced worker keeps its sessions for at most `drain_seconds`. One that uses more than `max_memory` bytes
+    is replaced; above twice that it is killed, even while it retires.
     """
 
     def __init__(
         self,
         start: Start,
         sockets: Sequence[socket.socket],
-        policy: Policy,
+        limits: Limits,
+        drain_seconds: float,
+        max_memory: int | None,
         on_ready: Callable[[str, list[str]], None],
         say: Callable[[str], None],
     ) -> None:
         self._start = start
         self._sockets = sockets
-        self._policy = policy
+        self._limits = limits
+        self._drain_seconds = drain_seconds
+        self._max_memory = max_memory
         self._on_ready: Callable[[str, list[str]], None] | None = on_ready
         self._say = say
         self._current: dict[int, _Worker] = {}
@@ -126,32 +119,22 @@ class Supervisor:
         self._selector.register(self._wakeup[0], selectors.EVENT_READ, None)
 
     def _wait(self) -> None:
-        for key, events in self._selector.select(self._timeout(time.monotonic())):
-            if key.data is None:
-                for number in self._wakeup[0].recv(4096):
-                    self._on_signal(number)
-                continue
-            if events & selectors.EVENT_WRITE:
-                key.data.channel.flush()
-                self._watch(key.data)
-            if events & selectors.EVENT_READ:
+        for key, _ in self._selector.select(TICK_SECONDS):
+            if key.data is not None:
                 self._read(key.data)
-
-    def _timeout(self, now: float) -> float:
-        times = [*self._due.values(), *(w.retired_until for w in self._others if w.retired_until is not None)]
-        if self._stopping is not None:
-            times = [self._stopping]
-        if self._policy.max_memory is not None:
-            times.append(self._memory_checked + MEMORY_SECONDS)
-        return max(0.0, min(times, default=now + 60.0) - now)
+                continue
+            for number in self._wakeup[0].recv(4096):
+                self._on_signal(number)
+        for worker in self._all():
+            worker.channel.flush()
 
     def _on_signal(self, number: int) -> None:
         hung_up = number == signal.SIGHUP and self._in_terminal and not _has_terminal()
         if number in (signal.SIGINT, signal.SIGTERM) or hung_up:
-            retire = self._policy.retire_seconds if number == signal.SIGTERM else 0.0
+            retire = self._limits.retire_seconds if number == signal.SIGTERM else 0.0
             if self._stopping is not None:
                 retire = 0.0
-            until = time.monotonic() + retire + self._policy.grace_seconds + LAST_SECONDS
+            until = time.monotonic() + retire + self._limits.grace_seconds + LAST_SECONDS
             self._stopping = min(until, self._stopping or until)
             for worker in self._all():
                 # With retire_seconds, workers end only at the second SIGTERM.
@@ -161,16 +144,10 @@ class Supervisor:
             self._replacing = deque(sorted(self._current))
 
     def _read(self, worker: _Worker) -> None:
-        try:
-            data = worker.control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
+        reports = worker.channel.receive()
+        if reports is None:
             self._selector.unregister(worker.control)
-            return
-        for report in worker.lines.feed(data):
+        for report in reports or ():
             first, worker.report = worker.report is None, WorkerReport(**report)
             if first:
                 self._started(worker)
@@ -207,7 +184,7 @@ class Supervisor:
     def _end(self, worker: _Worker, now: float) -> None:
         """Asks a worker to end; the second time, kills it."""
         _kill(worker, signal.SIGKILL if worker.told_to_end else signal.SIGINT)
-        worker.retired_until = now + self._policy.grace_seconds + LAST_SECONDS
+        worker.retired_until = now + self._limits.grace_seconds + LAST_SECONDS
         worker.told_to_end = True
 
     def _started(self, worker: _Worker) -> None:
@@ -216,7 +193,7 @@ class Supervisor:
             self._others.remove(worker)
             self._current[worker.slot] = worker
             if old is not None:
-                old.retired_until = time.monotonic() + self._policy.drain_seconds
+                old.retired_until = time.monotonic() + self._drain_seconds
                 self._others.append(old)
         if self._on_ready is not None and len(self._current) + len(self._due) < len(self._sockets):
             for slot in range(1, len(self._sockets)):  # the first one has shown that it works
@@ -235,16 +212,9 @@ class Supervisor:
         addresses = [worker.address for worker in up]
         for worker in up:
             worker.channel.send(WorkerUpdate(addresses, empty, worker.retired_until is not None))
-            self._watch(worker)
-
-    def _watch(self, worker: _Worker) -> None:
-        """Waits for reports of a worker, and for room if it has not read its updates yet."""
-        more = selectors.EVENT_WRITE if worker.channel.waiting else 0
-        with suppress(KeyError):  # it has closed the connection
-            self._selector.modify(worker.control, selectors.EVENT_READ | more, worker)
 
     def _check_memory(self, now: float) -> None:
-        limit = self._policy.max_memory
+        limit = self._max_memory
         if limit is None or now < self._memory_checked + MEMORY_SECONDS:
             return
         self._memory_checked = now

@@ -4,11 +4,10 @@ import asyncio
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from ors.cluster.handover import MAX_CONNECTIONS
 from ors.cluster.servers import LinkedServer
 from ors.server import Server
 from ors.server.connections.clients import Acceptor
@@ -72,17 +71,8 @@ class WorkerReport:
     environments: Sequence[str] = ()
 
 
-class JSONLines:
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return [json.loads(line) for line in lines]
-
-
 class Channel:
-    """Sends messages without blocking.
+    """Exchanges messages without blocking.
 
     Each message describes the whole state, so a new one replaces one that could not be sent yet.
     """
@@ -92,6 +82,7 @@ class Channel:
         self._control = control
         self._line = b""  # the rest of a line that was sent in part
         self._next = b""  # the line after it
+        self._received = b""  # the beginning of a line
 
     def send(self, message: WorkerUpdate | WorkerReport) -> None:
         """Sends a message, now or when there is room; without a reader it is lost."""
@@ -100,7 +91,7 @@ class Channel:
 
     def flush(self) -> None:
         try:
-            while self.waiting:
+            while self._line or self._next:
                 if not self._line:
                     self._line, self._next = self._next, b""
                 self._line = self._line[self._control.send(self._line) :]
@@ -109,9 +100,16 @@ class Channel:
         except OSError:
             self._line = self._next = b""
 
-    @property
-    def waiting(self) -> bool:
-        return bool(self._line or self._next)
+    def receive(self) -> list[dict[str, Any]] | None:
+        """Returns the messages that have arrived; None if the other end is closed."""
+        try:
+            data = self._control.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines] if data else None
 
 
 SUCCESSOR_SECONDS = 1.0
@@ -138,7 +136,6 @@ class Worker(Part):
             each.setblocking(False)
         self._control = socket.socket(fileno=config.control)
         self._channel = Channel(self._control)
-        self._lines = JSONLines()
         self._adopted: dict[int, Acceptor | asyncio.Server] = {}
         self._retires = False
         self._retired: float | None = None  # since when
@@ -175,16 +172,13 @@ class Worker(Part):
     async def drain(self) -> None:
         asyncio.get_running_loop().remove_reader(self._control)
 
-    def descriptors(self) -> Iterator[int]:
-        yield from self._config.descriptors
-
     def _give_way(self, seconds: float) -> None:
         """Hands clients to another worker, so that none is closed just as a request arrives. Then ends."""
         server = self._server
         successors = [peer for peer in server.peers if peer.accepts_sessions]
         if successors and server.tls is None:
             own = [peer for peer in successors if peer.slot == self._config.slot]
-            server.forwarding.hand_over((own or successors)[0], MAX_CONNECTIONS)
+            server.forwarding.hand_over((own or successors)[0])
         elif seconds > SUCCESSOR_SECONDS:
             server.clients.say_goodbye()
         if not server.is_busy and (not any(server.clients) or seconds > LAST_CLIENTS_SECONDS):
@@ -193,16 +187,10 @@ class Worker(Part):
     # ── Messages of the supervisor ───────────────────────────────────────────────────────────────
 
     def _hear(self) -> None:
-        try:
-            data = self._control.recv(65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:  # the supervisor is gone; the lifeline ends this process
+        updates = self._channel.receive()
+        if updates is None:  # the supervisor is gone; the lifeline ends this process
             asyncio.get_running_loop().remove_reader(self._control)
-            return
-        for update in self._lines.feed(data):
+        for update in updates or ():
             self._apply(WorkerUpdate(**update))
 
     def _apply(self, update: WorkerUpdate) -> None:

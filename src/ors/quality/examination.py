@@ -25,14 +25,14 @@ LAST_SECONDS = 5.0
 """Time for interrupted work to clean up."""
 
 
-class HeldLoops(dict[tuple[str, str], LoopHeld]):
+class HeldLoops(dict[str, LoopHeld]):
     """Collects the methods that hold the server's event loop, with the longest time of each."""
 
     def observe(self, event: Event) -> None:
         """Keeps an event, unless memory is being traced, which makes everything slow."""
         if isinstance(event, LoopHeld) and not tracemalloc.is_tracing():
-            known = self.get((event.environment, event.method), event)
-            self[event.environment, event.method] = max(known, event, key=lambda each: each.seconds)
+            known = self.get(event.method, event)
+            self[event.method] = max(known, event, key=lambda each: each.seconds)
 
 
 def _while_serving(server: Server, work: Callable[[str], T]) -> T:
@@ -143,14 +143,21 @@ def _while_served(
     told: Literal["line", "stacktrace"] = "stacktrace" if plan.traceback else "line"
     server = Server(classes, told, limits=limits, observers=[held], inspector=False)
     reports = _while_serving(server, work)
+    named = {cls.name().lower(): cls for cls in classes}
     for report, event in product(reports, held.values()):
-        if event.environment == report.environment:
+        if _has(named[report.environment], event.method):
             report.found(
                 "holds-loop",
                 f"{event.method} blocked the event loop for {event.seconds:.1f} s ({event.where}), "
                 "and all other sessions with it",
             )
     return reports
+
+
+def _has(cls: type[Environment], method: str) -> bool:
+    """Whether a method is of a class, or of its toolsets."""
+    owner = method.rpartition(".")[0]
+    return any(owner == base.__qualname__ for each in (cls, *(cls.toolsets or ())) for base in each.__mro__)
 
 
 async def _examine(

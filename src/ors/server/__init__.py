@@ -126,23 +126,18 @@ class Server:
             ValueError: the host is open to the network, without API keys, and `insecure` does not say that
                 this is meant.
         """
+        how: dict[str, Any] = {"host": host, "port": port, "insecure": insecure}
+        how |= {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
         if (launch := LAUNCH.get()) is not None:
-            tls = {"ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile}
-            launch(self._classes, self._options, {"host": host, "port": port, "insecure": insecure, **tls})
+            launch(self._classes, self._options, how)
             return
         banner = resolve_name(BANNER)
         key = next((key.secret for key in self._app.keys.by_name.values()), None)
-        runner = self.runner(
-            host,
-            port,
-            insecure=insecure,
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-            on_start=lambda url: banner(self._app.inspecting, is_loopback(host), key).show(
-                [url], self._app.environments
-            ),
-        )
-        runner.run(sockets=[_listener(host, port)])
+
+        def show(url: str) -> None:
+            banner(self._app.inspecting, is_loopback(host), key).show([url], self._app.environments)
+
+        self.runner(**how, on_start=show).run(sockets=[_listener(host, port)])
 
     def runner(
         self,

@@ -24,7 +24,7 @@ from ors.server.http.programs import Programs
 from ors.server.http.requests import SMALL_BODY, Request, is_light, parsed
 from ors.server.http.routing import Owner, Route, Routes
 from ors.server.http.streams import CallTimers, HeavyBodies, Later, Outcome, Stream
-from ors.server.observe.events import Closing, EpisodeEnded, LoopHeld, Rejected
+from ors.server.observe.events import Closing, EpisodeEnded, Rejected
 from ors.server.observe.log import LOGGED, EventLog
 from ors.server.observe.loop_watch import LoopWatch
 from ors.server.process.runner import Part, Runner
@@ -95,8 +95,7 @@ class App(Part):
         self._mcp_timers = CallTimers(min(PROGRESS_SECONDS, self.limits.ping_seconds), AT_ONCE_SECONDS)
         self.tasks: set[asyncio.Task[None]] = set()
         """Tasks that produce answers."""
-        classes = {name: environment.cls for name, environment in environments.items()}
-        self._watch = LoopWatch(classes, shared.observers.tell)
+        self._watch = LoopWatch(shared.observers.tell)
         self.metrics = Metrics(
             MetricSource(shared, self.sessions, code, list(environments), self._watch),
             {name: each.tool_names for name, each in environments.items()},
@@ -114,7 +113,6 @@ class App(Part):
         observers.subscribe(self.metrics.observe, self.metrics.events)
         observers.subscribe(EventLog(self._without_private).observe, LOGGED)
         observers.subscribe(self._live.ended.observe, [EpisodeEnded])
-        observers.subscribe(self._live.loop_held, [LoopHeld])
 
     def _all_routes(self) -> Routes:
         endpoints = Endpoints(self._environments, self.keys, self.sessions, self.timers, self._new_session_id)
@@ -278,7 +276,6 @@ class App(Part):
     def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
         self._reaping = loop.call_later(REAP_SECONDS, self._reap, loop)
         self.sessions.reap(loop.time())
-        self._live.ended.settle()
         self._reap_results(loop)
 
     def _reap_results(self, loop: asyncio.AbstractEventLoop) -> None:

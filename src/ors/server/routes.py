@@ -29,6 +29,7 @@ from ors.server.http.streams import Outcome
 
 ABOUT = "/-/api/about"
 LIVE_FEED = "/-/api/live"
+LIVE_NOW = "/-/api/live/now"
 PAGE_FILES = "/-/page/{file}"
 
 
@@ -98,6 +99,7 @@ INSPECTOR = (
     Route("GET", "/-/api/environments", Inspector.environments),
     Route("GET", "/-/api/tasks", Inspector.tasks),
     Route("GET", LIVE_FEED, Inspector.live, AtRouter.MERGED, is_feed=True),
+    Route("GET", LIVE_NOW, Inspector.live_now),
     Route("GET", "/-/api/calls/{sid}", Inspector.calls, AtRouter.SESSION, is_feed=True),
     Route("GET", "/-/api/sandbox/{sid}", Inspector.sandbox, AtRouter.SESSION),
 )

@@ -397,7 +397,7 @@ def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
             blocking = asyncio.create_task(other.call_tool("block"))
             assert await asyncio.to_thread(Blocking.blocked.wait, 20)
             second = link_of(client)
-            assert None not in (first.out.fileno(), second.out.fileno())
+            assert None not in (first.out.transport, second.out.transport)
         staying.cancel()
         blocking.cancel()
         return first, second, [session.sid, other.sid]
@@ -409,7 +409,7 @@ def test_a_closed_client_leaves_no_link_open_though_the_server_does_not_answer(
             first, second, sids = runner.run(episode(url))
         Blocking.free.set()
         assert first is not second
-        assert (first.out.fileno(), second.out.fileno()) == (None, None)
+        assert (first.out.transport, second.out.transport) == (None, None)
         with ORS(url) as client:
             for sid in sids:
                 client.environment("blocking").attach(sid or "").close()

@@ -13,7 +13,6 @@ from ors import Server, ToolOutput, Toolset, tool
 from ors.server.observe.events import Event, LoopHeld
 from tests.server.observe.test_metrics_and_log import samples
 from tests.support.environments import Lab, said
-from tests.support.feeds import following
 from tests.support.live_server import serving
 from tests.support.raw_http import Raw
 
@@ -104,7 +103,7 @@ def ground() -> Iterator[Ground]:
 def test_a_tool_that_sleeps_or_computes_is_named_with_its_line(ground: Ground, name: str) -> None:
     ground.call(name)
     told = ground.told()
-    assert (told.environment, told.method, told.first) == ("holding", f"Holding.{name}", True)
+    assert (told.method, told.first) == (f"Holding.{name}", True)
     assert told.where.startswith("test_loop_watch.py:")
     assert told.seconds > 0.25
 
@@ -136,9 +135,7 @@ def test_threads_hold_nobody_up(ground: Ground) -> None:
     assert ground.told().method == "Helpers.rest"
 
 
-def test_it_is_logged_once_counted_every_time_and_shown_live(
-    ground: Ground, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_is_logged_once_and_counted_every_time(ground: Ground, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ors.server")
     held = Held()
     with serving(Server([Holding], observers=[held], inspector=True)) as url:
@@ -146,10 +143,7 @@ def test_it_is_logged_once_counted_every_time_and_shown_live(
         again.call("sleep")
         again.call("sleep")
         assert [again.told().first, again.told().first] == [True, False]
-        with following(again.raw, "/-/api/live") as feed:
-            row = feed.next("sessions")["sessions"][0]
-        assert samples(again.raw)["ors_event_loop_held_total", "holding", "Holding.sleep"] == 2
-    assert row["held"]["Holding.sleep"] > 0.25
+        assert samples(again.raw)["ors_event_loop_held_total", "Holding.sleep"] == 2
     lines = [
         record.getMessage() for record in caplog.records if "blocked the event loop" in record.getMessage()
     ]

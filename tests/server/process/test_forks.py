@@ -1,11 +1,10 @@
-"""Processes that tools start or fork: they have nothing of the server, and are none."""
+"""Processes that tools start: they have nothing of the server, and can be ended."""
 
 import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from http.client import HTTPConnection
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from tests.support import SUPPORT
 from tests.support.commands import Running, running
 from tests.support.raw_http import Raw
-from tests.support.waiting import wait_until
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -43,12 +41,9 @@ def told(raw: Raw, tool: str, sid: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("words", WAYS, ids=" ".join)
-@pytest.mark.parametrize("tool", ["leave_a_child", "leave_a_copy"])
-def test_the_port_is_free_after_the_end_whatever_tools_have_left_running(
-    words: tuple[str, ...], tool: str
-) -> None:
+def test_the_port_is_free_after_the_end_whatever_tools_have_left_running(words: tuple[str, ...]) -> None:
     with served(*words) as (server, raw):
-        pid = int(told(raw, tool))
+        pid = int(told(raw, "leave_a_child"))
         try:
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(40) == 0
@@ -57,38 +52,6 @@ def test_the_port_is_free_after_the_end_whatever_tools_have_left_running(
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux")
-def test_a_forked_child_keeps_no_connection_of_a_killed_worker_open() -> None:
-    with served("--workers", "2") as (_, raw), ExitStack() as kept:
-        sid = raw.session("forking")
-        # Those that another worker accepted show its link.
-        connections = [kept.enter_context(closing(raw.connection())) for _ in range(16)]
-        for connection in connections:
-            assert prompted(connection, sid) == 200
-        pid = int(told(raw, "leave_a_copy", sid))
-        try:
-            wait_until(lambda: sockets(pid) == 2, "it has only those that wake the event loop")
-            worker = int(Path(f"/proc/{pid}/stat").read_text().split()[3])
-            os.kill(worker, signal.SIGKILL)
-            wait_until(lambda: not Path(f"/proc/{worker}").exists())
-            for connection in connections:
-                with suppress(ConnectionError):
-                    assert prompted(connection, sid) != 200
-        finally:
-            os.kill(pid, signal.SIGKILL)
-
-
-def sockets(pid: int) -> int:
-    return sum(file.is_socket() for file in Path(f"/proc/{pid}/fd").iterdir())
-
-
-def prompted(connection: HTTPConnection, sid: str) -> int:
-    connection.request("GET", "/forking/prompt", headers={"X-Session-ID": sid})
-    response = connection.getresponse()
-    response.read()
-    return response.status
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux")

@@ -135,7 +135,8 @@ class Serving(flags.Address):
 
         # These lines never block the supervisor.
         with closing(logs.TextLines(sys.stderr.fileno())) as lines:
-            return Supervisor(start, sockets, self.workers.policy(self.limits), announce, say).run()
+            drain, memory = self.workers.drain_seconds, self.workers.max_worker_memory
+            return Supervisor(start, sockets, self.limits, drain, memory, announce, say).run()
 
     def _roots(self) -> list[Path]:
         return roots([*self.served, *(each.partition(":")[2] for each in self.variants)])

@@ -42,7 +42,7 @@ from ors.server.process.system import LIFELINE, Lifeline
 from ors.server.sessions.shared import MAX_SLOT
 
 if TYPE_CHECKING:
-    from ors.cluster.supervisor import Policy
+    pass
 
 EXPOSED = (
     "On {host}, anyone who can reach this machine could list all tasks with their answers and run the tools. "
@@ -216,16 +216,6 @@ class Workers:
         """First flag that needs a supervisor, even for one worker; empty if none does."""
         names = ("workers", "max_worker_memory", "drain_seconds")
         return next((f"--{name.replace('_', '-')}" for name in names if given(name)), "")
-
-    def policy(self, limits: Limits) -> "Policy":
-        from ors.cluster.supervisor import Policy
-
-        return Policy(
-            drain_seconds=self.drain_seconds,
-            retire_seconds=limits.retire_seconds,
-            grace_seconds=limits.grace_seconds,
-            max_memory=self.max_worker_memory,
-        )
 
 
 @dataclass(frozen=True)

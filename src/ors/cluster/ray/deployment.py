@@ -4,8 +4,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,7 +118,6 @@ class RayBackend:
         """Ray's handles of the routers, by node."""
         self._ending: dict[int, Any] = {}  # by slot: ready once the host has ended
         self._targets = Targets()
-        self._directory_incarnation = ""
 
     # ── The seam ─────────────────────────────────────────────────────────────────────────────────
 
@@ -130,13 +128,12 @@ class RayBackend:
         """Returns what the directory knows; a restarted one gets the operators' targets again."""
         if not ray.is_initialized():  # or Ray would start another cluster, on this machine
             raise BackendClosed("Not connected to a Ray cluster")
-        with _errors():
-            hosts, targets, incarnation = self._ask(self.directory.state.remote)
-            if incarnation != self._directory_incarnation:
-                targets = self._ask(lambda: self.directory.restore.remote(self._targets))
-                self._directory_incarnation = incarnation
-            self._targets = targets
-            return hosts, targets
+        try:
+            known = self.directory.state.remote(self._targets)
+            hosts, self._targets = ray.get(known, timeout=SILENCE_SECONDS)
+        except ray.exceptions.RayError as error:
+            raise BackendUnavailable(str(error)) from error
+        return hosts, self._targets
 
     def drain(self, slot: int) -> int | None:
         try:
@@ -168,9 +165,6 @@ class RayBackend:
         for actor in [*self.routers.values(), *self.hosts.values(), self.directory]:
             ray.kill(actor)
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        return ray.get(question(), timeout=SILENCE_SECONDS)
-
     # ── What only Ray has ────────────────────────────────────────────────────────────────────────
 
     def wait_until_started(self) -> None:
@@ -195,14 +189,6 @@ class RayBackend:
         for node in nodes:
             if len(self.routers) < self._router_count and node not in self.routers:
                 self.routers[node] = self._plan.router_actor(node)
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    try:
-        yield
-    except ray.exceptions.RayError as error:
-        raise BackendUnavailable(str(error)) from error
 
 
 DEFAULT_NAMESPACE = "ors"

@@ -1,7 +1,7 @@
 """Environments, for programs and the inspector: descriptions, and tasks, short and by search."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import getaddresses
 from importlib.metadata import Distribution
 from itertools import islice
@@ -93,8 +93,6 @@ def _needs(cls: Any) -> dict[str, Any]:
 MOST_FOUND = 25
 MOST_SECONDS = 0.1
 """After this, the answer says where the next request goes on."""
-TURN_SECONDS = 0.001
-"""How long the search keeps the event loop."""
 AT_ONCE = 64
 """Tasks that the environment is asked for: few, since it may be slow to make them."""
 MOST_TEXT = 1000
@@ -141,21 +139,21 @@ async def search(
     wanted = dumps(text)[1:-1].decode().casefold()  # escaped as in the JSON that is searched
     total = await _total(environment, split)
     found: list[dict[str, Any]] = []
-    until, turn, at = perf_counter() + MOST_SECONDS, 0.0, start
-    while perf_counter() < until and (total is None or at < total):
+    until, at = perf_counter() + MOST_SECONDS, start
+    while perf_counter() < until and len(found) < MOST_FOUND and (total is None or at < total):
         tasks = await environment.task_range(split, at, at + AT_ONCE)
-        for task in tasks if private else environment.without_private(tasks):
-            if wanted in dumps(task).decode().casefold():
-                found.append({"index": at, "task": task})
-            at += 1
-            if len(found) == MOST_FOUND:
-                return {"tasks": found, "next": None if at == total else at, "total": total}
-            if perf_counter() > turn:
-                await asyncio.sleep(0)
-                turn = perf_counter() + TURN_SECONDS
-        if len(tasks) < AT_ONCE:
+        shown = tasks if private else environment.without_private(tasks)
+        more = await environment.in_thread(_matching, shown, at, wanted, MOST_FOUND - len(found))
+        found += more
+        at = more[-1]["index"] + 1 if len(found) == MOST_FOUND else at + len(tasks)
+        if len(tasks) < AT_ONCE and len(found) < MOST_FOUND:
             total = at
     return {"tasks": found, "next": None if total is not None and at >= total else at, "total": total}
+
+
+def _matching(tasks: Sequence[Any], first: int, text: str, most: int) -> list[dict[str, Any]]:
+    found = (each for each in enumerate(tasks, first) if text in dumps(each[1]).decode().casefold())
+    return [{"index": index, "task": task} for index, task in islice(found, most)]
 
 
 async def _total(environment: ServedEnvironment, split: str) -> int | None:

@@ -2,10 +2,10 @@
 
 import asyncio
 import time
-from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import nlargest
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from ors._json import dumps, loads
 from ors._protocol import PING_COMMENT, result_events, task_id_event
@@ -20,7 +20,6 @@ from ors.server.observe.events import (
     EpisodeEnded,
     EpisodeForked,
     EpisodeStarted,
-    LoopHeld,
     PromptAsked,
     SessionEnded,
     ToolsListed,
@@ -44,14 +43,18 @@ KEPT = 100
 SHOWN = 50
 
 
-class View:
+Snapshot = dict[str, Any]
+"""What a reader is told: `points` since a time in milliseconds (0: all), `sessions` and `episodes`."""
+
+
+class View(NamedTuple):
     """The part of the list of sessions that a reader has selected."""
 
-    def __init__(self, key: str, environment: str, state: str, offset: int, limit: int) -> None:
-        self.same = (key, environment, state, offset, limit)
-        self.key, self.environment, self.state, self.offset, self.limit = self.same
-        self.sent = b""
-        self.sent_episodes = 0  # how many had ended when they were sent last
+    key: str
+    environment: str
+    state: str
+    offset: int
+    limit: int
 
     def shows(self, session: ServerSession) -> bool:
         return (
@@ -59,6 +62,41 @@ class View:
             and self.environment in ("", session.environment)
             and self.state in ("", session.state.value)
         )
+
+
+class LiveFeed:
+    """Tells one reader the sessions and the traffic, every second: what has changed."""
+
+    def __init__(self, ask: Callable[[int], Awaitable[Snapshot]]) -> None:
+        self._ask = ask
+        self._sent: dict[str, bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.feed = Feed(self._open, self._close)
+
+    def _open(self, feed: Feed) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def _close(self, feed: Feed) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        tick, since = loop.time(), 0
+        while True:
+            told = await self._ask(since)
+            if since == 0:
+                self.feed.tell(event("history", told["points"]))
+            for point in told["points"] if since else ():
+                self.feed.tell(event("point", point))
+            since = told["since"]
+            for name in ("sessions", "episodes"):
+                part = event(name, told[name])
+                if part != self._sent.get(name):
+                    self._sent[name] = part
+                    self.feed.tell(part)
+            tick = max(tick + TICK_SECONDS, loop.time())
+            await asyncio.sleep(tick - loop.time())
 
 
 class LiveSessions:
@@ -71,8 +109,6 @@ class LiveSessions:
         self.ended = EndedEpisodes(shared, self._previews)
         """Observes the server, also without readers."""
         self._traffic = Traffic(shared)
-        self._held: dict[str, dict[str, float]] = {}  # by environment: methods, with the longest time of each
-        self._views: dict[Feed, View] = {}
         self._watches: dict[Feed, SessionFeed] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
@@ -81,13 +117,24 @@ class LiveSessions:
     def sessions(self, view: View) -> Feed:
         """The sessions of a view and the traffic, every second."""
 
-        def begin(feed: Feed) -> None:
-            self._views[feed] = view
-            feed.tell(event("history", list(self._traffic.points)))
-            self._tell_view(feed, view, self._page(view))
-            self._tell_episodes(feed, view)
+        async def ask(since: int) -> Snapshot:
+            return self.now(view, since)
 
-        return Feed(begin, self._views.__delitem__)
+        return LiveFeed(ask).feed
+
+    def now(self, view: View, since: int) -> Snapshot:
+        found = [session for session in self._sessions if view.shows(session)]
+        found.reverse()  # the newest first
+        rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
+        points = [point for point in self._traffic.points if round(point["at"] * 1000) > since]
+        totals = {name: each._asdict() for name, each in self._shared.episodes.totals().items()}
+        return {
+            "now": {"sessions": len(self._sessions), "running": self._shared.running},
+            "points": points,
+            "since": round(points[-1]["at"] * 1000) if points else since or 1,
+            "sessions": {"total": len(found), "offset": view.offset, "sessions": rows},
+            "episodes": {"totals": totals, "ended": self.ended.shown(view.key, view.environment)},
+        }
 
     def calls(self, session: ServerSession) -> Feed:
         """The calls of a session: kept, running and following ones."""
@@ -116,30 +163,7 @@ class LiveSessions:
         told = (event("session", row), _prompt_event(recent.prompt(sid, key)), event("before", calls))
         return Answer(200, b"".join((*told, event("over", None))), STREAM)
 
-    def loop_held(self, event: LoopHeld) -> None:
-        held = self._held.setdefault(event.environment, {})
-        held[event.method] = max(round(event.seconds, 3), held.get(event.method, 0.0))
-
     # ── Contents ─────────────────────────────────────────────────────────────────────────────
-
-    def _page(self, view: View) -> bytes:
-        found = [session for session in self._sessions if view.shows(session)]
-        found.reverse()  # the newest first
-        rows = [self._row(session) for session in found[view.offset : view.offset + view.limit]]
-        return event("sessions", {"total": len(found), "offset": view.offset, "sessions": rows})
-
-    def _tell_view(self, feed: Feed, view: View, page: bytes) -> None:
-        if page != view.sent:
-            view.sent = page
-            feed.tell(page)
-
-    def _tell_episodes(self, feed: Feed, view: View) -> None:
-        if view.sent_episodes == self.ended.changes:
-            return
-        view.sent_episodes = self.ended.changes
-        totals = {name: each._asdict() for name, each in self._shared.episodes.totals().items()}
-        ended = self.ended.shown(view.key, view.environment)
-        feed.tell(event("episodes", {"totals": totals, "ended": ended}))
 
     def _row(self, session: ServerSession, *, whole: bool = False) -> dict[str, Any]:
         task: Any = session.episode.task if session.episode is not None else {}
@@ -158,7 +182,6 @@ class LiveSessions:
             "components": {name: round(value, 9) for name, value in (session.score.components or {}).items()},
             "finished": session.episode is not None and session.episode.finished,
             "task": seen(task, session.environment, session.key),
-            "held": self._held.get(session.environment, {}),
         }
 
     # ── The clock ────────────────────────────────────────────────────────────────────────────────
@@ -174,22 +197,11 @@ class LiveSessions:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self.start(loop)
         self._ticks += 1
-        self._tell_views()
+        self._traffic.sum_up(time.time(), len(self._sessions))
         for watch in list(self._watches.values()):
             changed = watch.tell_session(self._row(watch.session, whole=True))
             if not changed and self._ticks % PING_TICKS == 0:
                 watch.feed.tell(PING_COMMENT)
-
-    def _tell_views(self) -> None:
-        point = self._traffic.sum_up(time.time(), len(self._sessions))
-        traffic = event("point", point)
-        pages: dict[tuple[str, str, str, int, int], bytes] = {}  # most readers see the same page
-        for feed, view in list(self._views.items()):
-            feed.tell(traffic)
-            if view.same not in pages:
-                pages[view.same] = self._page(view)
-            self._tell_view(feed, view, pages[view.same])
-            self._tell_episodes(feed, view)
 
 
 class SessionFeed:
@@ -318,36 +330,21 @@ def _percentile(ordered: list[float], share: int) -> float | None:
 
 
 class EndedEpisodes:
-    """Keeps the episodes of each environment that ended last.
-
-    Their rows are made when somebody looks, or by `settle`: a busy server ends thousands in a second.
-    """
+    """Keeps the episodes of each environment that ended last, where the inspector is offered."""
 
     def __init__(self, shared: Shared, previews: TaskPreviews) -> None:
         self._shared = shared
         self._previews = previews
-        self._fresh: dict[str, deque[tuple[EpisodeEnded, float, float]]] = {}  # with the times of their ends
-        self._kept: dict[str, deque[tuple[str, dict[str, Any]]]] = {}
-        self.changes = 0
-        """How many episodes have ended."""
+        self._kept: defaultdict[str, deque[tuple[str, dict[str, Any]]]]  # with the names of their keys
+        self._kept = defaultdict(lambda: deque(maxlen=KEPT))
 
     def observe(self, event: EpisodeEnded) -> None:
-        self.changes += 1
-        fresh = self._fresh.get(event.environment)
-        if fresh is None:
-            fresh = self._fresh[event.environment] = deque(maxlen=KEPT)
-            self._kept[event.environment] = deque(maxlen=KEPT)
+        if self._shared.recent is not None:
+            self._kept[event.environment].append((event.key, self._row(event)))
+
+    def _row(self, event: EpisodeEnded) -> dict[str, Any]:
         loop = self._shared.loop
-        fresh.append((event, time.time(), 0.0 if loop is None else loop.time() - event.created))
-
-    def settle(self) -> None:
-        """Makes the rows of new episodes, and lets go of their tasks, which may be large."""
-        for environment, fresh in self._fresh.items():
-            rows = [(event.key, self._row(event, ended, seconds)) for event, ended, seconds in fresh]
-            self._kept[environment].extend(rows)
-            fresh.clear()
-
-    def _row(self, event: EpisodeEnded, ended: float, seconds: float) -> dict[str, Any]:
+        seconds = 0.0 if loop is None else loop.time() - event.created
         return {
             "sid": event.sid,
             "environment": event.environment,
@@ -355,20 +352,18 @@ class EndedEpisodes:
             "reward": None if event.reward is None else round(event.reward, 9),
             "components": {name: round(value, 9) for name, value in event.components.items()},
             "calls": event.calls,
-            "ended": round(ended, 3),
+            "ended": round(time.time(), 3),
             "seconds": round(seconds, 3),
             "task": self._previews.short(event.task or {}, event.environment, event.key),
         }
 
     def find(self, sid: str, key: str) -> dict[str, Any] | None:
         """The episode of a session of that key, if it is kept."""
-        self.settle()
         mine = (row for rows in self._kept.values() for owner, row in rows if owner == key)
         return next((row for row in mine if row["sid"] == sid), None)
 
     def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
         """The episodes of a key, newest first; of all environments if none is named."""
-        self.settle()
         kept = [self._kept.get(environment, ())] if environment else self._kept.values()
         mine = (row for rows in kept for owner, row in rows if owner == key)
         return nlargest(SHOWN, mine, key=lambda row: row["ended"])

@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -26,7 +25,7 @@ from ors.server.sessions.session import READY
 from ors.server.sessions.shared import Shared
 
 if TYPE_CHECKING:
-    from prometheus_client.core import CollectorRegistry, Metric
+    from prometheus_client.core import Metric
 
 Values = Mapping[Labels, Any]
 """Numbers, or `Tally` of a histogram, by the values of the labels."""
@@ -79,6 +78,11 @@ def _counter(name: str, help: str, labels: Labels, read: Callable[[MetricSource]
     return MetricRow(name, help, "counter", labels, read)
 
 
+def _episodes(name: str, help: str, labels: Labels, numbers: str) -> MetricRow:
+    """A row for one of the dictionaries of `EpisodeCounters`."""
+    return MetricRow(name, help, "counter", labels, attrgetter(f"shared.episodes.{numbers}"))
+
+
 def _gauge(name: str, help: str, value: Callable[[MetricSource], float]) -> MetricRow:
     return MetricRow(name, help, "gauge", read=lambda now: {(): value(now)})
 
@@ -93,37 +97,23 @@ def _timed(name: str, help: str, event: type[Event], labels: Labels = (), of: st
 
 _ENV = ("environment",)
 _REASON = ("environment", "reason")
+_SIGN = ("environment", "sign")
+_COMPONENT = ("environment", "component", "sign")
 _TOOL = ("environment", "tool")
 _CALL = ("environment", "tool", "outcome", "reason")
 _RESULTS = ("written", "dropped")
-_SIGNED = "split by sign"
 METRICS = (
     _counter("ors_calls", "Tool calls", _CALL, _calls),
     _counter("ors_result_bytes", "Bytes of results", _ENV, _result_bytes),
     MetricRow("ors_call_seconds", "Time of a call", "histogram", _TOOL, lambda now: now.shared.calls.by(2)),
-    _counter(
-        "ors_episodes",
-        "Episodes that ended",
-        ("environment", "outcome"),
-        lambda now: now.shared.episodes.outcomes,
-    ),
-    _counter(
-        "ors_episodes_solved",
-        "Episodes with a reward of 1 or more",
-        _ENV,
-        lambda now: now.shared.episodes.solved,
-    ),
-    _counter(
-        "ors_episode_reward",
-        f"Sum of episode rewards, {_SIGNED}",
-        ("environment", "sign"),
-        lambda now: now.shared.episodes.rewards,
-    ),
-    _counter(
+    _episodes("ors_episodes", "Episodes that ended", ("environment", "outcome"), "outcomes"),
+    _episodes("ors_episodes_solved", "Episodes with a reward of 1 or more", _ENV, "solved"),
+    _episodes("ors_episode_reward", "Sum of episode rewards, split by sign", _SIGN, "rewards"),
+    _episodes(
         "ors_episode_reward_component",
-        f"Sum of named episode rewards, {_SIGNED}",
-        ("environment", "component", "sign"),
-        lambda now: now.shared.episodes.components,
+        "Sum of named episode rewards, split by sign",
+        _COMPONENT,
+        "components",
     ),
     _counted("ors_sessions_created", "Sessions created", SessionOpened, _ENV),
     _counted("ors_sessions_closed", "Sessions ended", SessionClosed, _REASON),
@@ -155,28 +145,8 @@ METRICS = (
         lambda now: now.shared.kept.bytes,
     ),
     _gauge("ors_event_loop_lag_seconds", "Worst event loop lag of the last 30 s", lambda now: now.watch.lag),
-    _counted(
-        "ors_event_loop_held",
-        "Times a method blocked the event loop",
-        LoopHeld,
-        ("environment", "method"),
-    ),
+    _counted("ors_event_loop_held", "Times a method blocked the event loop", LoopHeld, ("method",)),
 )
-
-
-class _Count(NamedTuple):
-    """A metric that is counted from events."""
-
-    read: Callable[[Any], Labels]
-    measure: Callable[[Any], float] | None
-    values: defaultdict[Labels, Any]
-
-
-def _reader(names: Labels) -> Callable[[Any], Labels]:
-    if len(names) == 1:
-        read = attrgetter(*names)
-        return lambda event: (read(event),)
-    return attrgetter(*names) if names else lambda event: ()
 
 
 class Metrics:
@@ -185,28 +155,18 @@ class Metrics:
     def __init__(self, source: MetricSource, tools: Mapping[str, Set[str]]) -> None:
         self._source = source
         self._counts: dict[str, defaultdict[Labels, Any]] = {}
-        self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
+        self._by_event: defaultdict[type[Event], list[MetricRow]] = defaultdict(list)
         for row in METRICS:
             if row.event is not None:
-                measure = attrgetter(row.seconds) if row.kind == "histogram" else None
-                values = self._counts[row.name] = defaultdict(int if measure is None else Tally)
-                self._by_event[row.event].append(_Count(_reader(row.labels), measure, values))
+                self._counts[row.name] = defaultdict(Tally if row.kind == "histogram" else int)
+                self._by_event[row.event].append(row)
         source.shared.calls.know(tools)
 
-    @cached_property
-    def _registry(self) -> "CollectorRegistry":
-        # prometheus-client is imported when metrics are asked for: 25 ms of a server's start.
-        from prometheus_client import CollectorRegistry, ProcessCollector
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        ProcessCollector(registry=registry)
-        return registry
-
     def text(self) -> bytes:
+        # prometheus-client is imported when metrics are asked for: 25 ms of a server's start.
         from prometheus_client import generate_latest
 
-        return generate_latest(self._registry)
+        return generate_latest(self)
 
     @property
     def events(self) -> Iterable[type[Event]]:
@@ -214,16 +174,20 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Counts an event. Calls are counted elsewhere, as they end."""
-        for read, measure, values in self._by_event[type(event)]:
-            labels = read(event)
-            if measure is not None:
-                values[labels].add(measure(event))
+        for row in self._by_event[type(event)]:
+            values = self._counts[row.name]
+            labels = tuple(getattr(event, name) for name in row.labels)
+            if row.kind == "histogram":
+                values[labels].add(getattr(event, row.seconds))
             elif "" not in labels:  # without a reason, a setup has not failed
                 values[labels] += 1
 
     def collect(self) -> "Iterator[Metric]":
+        from prometheus_client import ProcessCollector
+
         for row in METRICS:
             yield _family(row, self._counts[row.name] if row.read is None else row.read(self._source))
+        yield from ProcessCollector(registry=None).collect()
 
 
 def _family(row: MetricRow, values: Values) -> "Metric":

@@ -1,6 +1,6 @@
 """The OpenAPI document of a server: what each endpoint is for, takes and answers, one row each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -191,28 +191,15 @@ HEADERS = {
     _protocol.SECRETS: 'Secrets for the environment: base64 of JSON like `{"name": {"value": "…"}}`.',
     _protocol.IDEMPOTENCY_KEY: "A string that the client chooses. A request repeated with it runs once.",
 }
-_NULL: JSON = {"type": "null"}
-_ONE_SOURCE = [
-    {
-        "required": ["task_spec"],
-        "properties": {"task_spec": {"type": "object"}, "split": _NULL, "index": _NULL},
-    },
-    {
-        "required": ["split", "index"],
-        "properties": {"task_spec": _NULL, "split": {"type": "string"}, "index": {"type": "integer"}},
-    },
-]
-"""What `CreateSession` checks when it is made."""
 _ALWAYS = (ImageBlock, ListToolsOutput, RunToolOutput, Split, TextBlock)
 _ERROR = "An error: `detail` is one sentence. The header `ORS-Reason` has the reason, in one word."
 
 
-def document(splits: Mapping[str, Sequence[str]] | None = None) -> JSON:
-    """The document, as OpenAPI 3.1; `splits` are those of one server's environments, which become enums."""
-    names = {} if splits is None else {"enum": list(splits)}
+def document() -> JSON:
+    """The document, as OpenAPI 3.1."""
     paths: JSON = {}
     for each in OPERATIONS:
-        paths.setdefault(each.path, {})[each.endpoint.method.lower()] = _described(each, names)
+        paths.setdefault(each.path, {})[each.endpoint.method.lower()] = _described(each)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -221,16 +208,16 @@ def document(splits: Mapping[str, Sequence[str]] | None = None) -> JSON:
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
-        "components": {"schemas": _schemas(splits), "securitySchemes": _keys()},
+        "components": {"schemas": _schemas(), "securitySchemes": _keys()},
         "security": [{}, {"key": []}, {"bearer": []}],
     }
 
 
-def _described(operation: Operation, names: JSON) -> JSON:
+def _described(operation: Operation) -> JSON:
     whole: JSON = {
         "operationId": f"{operation.endpoint.method.lower()}_{operation.endpoint.name}",
         "summary": operation.summary,
-        "parameters": parameters(operation, names),
+        "parameters": parameters(operation),
         "responses": {
             "200": {"description": "Success.", "content": _answered(operation)},
             "default": {"description": _ERROR, "content": _content({"$ref": "#/components/schemas/Error"})},
@@ -243,9 +230,9 @@ def _described(operation: Operation, names: JSON) -> JSON:
     return whole
 
 
-def parameters(operation: Operation, names: JSON | None = None) -> list[JSON]:
+def parameters(operation: Operation) -> list[JSON]:
     """What an operation takes besides its body: parts of the path, headers, values of the query."""
-    inside = {"environment": STRING | (names or {}), "sid": ID}
+    inside = {"environment": STRING, "sid": ID}
     session = (_protocol.SESSION_ID,) if operation.endpoint.needs_session else ()
     return [
         *(
@@ -264,21 +251,12 @@ def _answered(operation: Operation) -> JSON:
     return _content(operation.answer)
 
 
-def _schemas(splits: Mapping[str, Sequence[str]] | None) -> JSON:
+def _schemas() -> JSON:
     models: set[type[BaseModel]] = {*_ALWAYS, *(each.body for each in OPERATIONS if each.body is not None)}
     ordered = sorted(models, key=lambda model: model.__name__)
     _, found = models_json_schema(
         [(model, "validation") for model in ordered], ref_template="#/components/schemas/{model}"
     )
-    bounds: dict[tuple[str, str], JSON] = {("index", "integer"): {"minimum": 0}}
-    if splits is not None:
-        names = sorted({name for each in splits.values() for name in each})
-        bounds |= {("split", "string"): {"enum": names}, ("env_name", "string"): {"enum": list(splits)}}
-    for model in {each.body for each in OPERATIONS if each.body is not None}:
-        for name, schema in found["$defs"][model.__name__]["properties"].items():
-            for part in schema.get("anyOf", [schema]):
-                part |= bounds.get((name, part.get("type", "")), {})
-    found["$defs"]["CreateSession"]["oneOf"] = _ONE_SOURCE
     return {"Error": shape(detail=STRING), **found["$defs"]}
 
 

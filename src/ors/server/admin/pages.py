@@ -69,8 +69,7 @@ class Pages:
     def openapi(self, request: Request) -> Answer:
         from ors.server.admin.openapi import document  # its schemas take time that a server's start has not
 
-        splits = {name: [each.name for each in one.splits] for name, one in self._environments.items()}
-        return answer(document(splits))
+        return answer(document())
 
     async def description(self, name: str, request: Request) -> Answer:
         """The description of an environment; with `?counts=false`, tasks are not counted."""
@@ -168,6 +167,10 @@ class Inspector:
 
     def live(self, request: Request) -> Answer | Feed:
         return _without_waiting(request, self._live.sessions(_view(request, LIVE_MAX_PAGE)))
+
+    def live_now(self, request: Request) -> Answer:
+        """What `live` tells now, for a server that tells it together with its own."""
+        return answer(self._live.now(_view(request, LIVE_MAX_PAGE), request.number("since", 0)))
 
     def calls(self, sid: str, request: Request) -> Answer | Feed:
         try:

@@ -196,13 +196,6 @@ class Clients:
         for server in self.servers:
             yield from (each.fileno() for each in server.sockets)
 
-    def descriptors(self) -> Iterator[int]:
-        yield from self.listening()
-        for connection in [*self.open, *self._over]:
-            number = connection.fileno()
-            if number is not None:
-                yield number
-
 
 class Acceptor:
     """Accepts clients one by one; event loops accept all that wait, before one can be refused."""

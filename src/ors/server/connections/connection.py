@@ -334,9 +334,6 @@ class Connection(Sink, asyncio.Protocol):
             return LAST_READ_SECONDS
         return self._context.idle_seconds if self.parser.state is IDLE else REQUEST_SECONDS
 
-    def fileno(self) -> int | None:
-        return None if self._transport is None else int(self._transport.get_extra_info("socket").fileno())
-
     @property
     def spare(self) -> int | None:
         """The file descriptor, if nothing is under way and another process could take the client over."""

@@ -200,9 +200,6 @@ class LinkServer(asyncio.Protocol):
         limit = REQUEST_SECONDS if self._frames.is_partial else KEEP_ALIVE_SECONDS
         return silent > limit and not self._replies and not self.paused
 
-    def fileno(self) -> int | None:
-        return self.out.fileno()
-
     # ── The end ──────────────────────────────────────────────────────────────────────────────────
 
     def goodbye(self) -> None:

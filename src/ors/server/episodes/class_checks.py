@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from difflib import get_close_matches
@@ -15,15 +15,6 @@ from ors.errors import InvalidEnvironment
 from ors.limits import Limits
 from ors.types import ListToolsOutput, Split
 
-_CLASS_METHODS = (
-    "get_task",
-    "get_task_range",
-    "list_splits",
-    "list_tasks",
-    "list_tools",
-    "name",
-    "num_tasks",
-)
 _TAKEN = {
     "list_splits": (),
     "list_tasks": ("split",),
@@ -35,6 +26,7 @@ _TAKEN = {
     "teardown": ("self",),
 }
 """What the server passes to each method."""
+_CLASS_METHODS = ("list_tools", "name", *(name for name, taken in _TAKEN.items() if "self" not in taken))
 
 
 def check_class(cls: type[Environment]) -> None:
@@ -162,12 +154,8 @@ def _split(cls: type[Environment], given: object) -> Split:
 
 
 def _awaited(value: Any) -> Any:
-    """The result of an author's classmethod, awaited in a thread, since a loop may be running here."""
-    if not inspect.isawaitable(value):
+    """The result of an author's classmethod, run in a thread, since a loop may be running here."""
+    if not inspect.iscoroutine(value):
         return value
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, _result(value)).result()
-
-
-async def _result(value: Awaitable[Any]) -> Any:
-    return await value
+        return thread.submit(asyncio.run, value).result()

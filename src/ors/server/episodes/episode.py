@@ -1,7 +1,6 @@
 """Episode: one environment instance with its setup, prompt, calls and teardown."""
 
 import asyncio
-import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -24,10 +23,9 @@ from ors.server.episodes.error_text import trace
 from ors.server.episodes.result import (
     COPIED_BYTES,
     Result,
-    already_finished,
     cut,
     failed,
-    finished_meanwhile,
+    over,
     refused,
 )
 from ors.server.episodes.threads import failure_reason
@@ -69,7 +67,7 @@ class Episode:
     _env: Environment | None = None
     _busy: asyncio.Future[None] | None = None  # the thread of a constructor or setup
     _order: CallOrder | None = None
-    _finished: bool = False
+    finished: bool = False
     _tools: Toolbox = field(init=False)
     _steps_left: int | None = field(init=False)
 
@@ -94,13 +92,8 @@ class Episode:
             self._make()
         else:
             await self._in_thread(self._make)
-        setup = method(self._ready, "setup")
-        if inspect.iscoroutinefunction(setup):
-            await setup()
-        elif self._cls.setup is not Environment.setup:
-            result = await self._in_thread(setup)
-            if inspect.isawaitable(result):
-                await result
+        if self._cls.setup is not Environment.setup:
+            await call(method(self._ready, "setup"), spawn=self._in_thread)
         if self._tools.live:
             await self._tools.open_live(self._ready)
 
@@ -165,8 +158,8 @@ class Episode:
         try:
             if self.broken:
                 return failed(self.broken, self.broken_by)
-            if self._finished and not self._cls.calls_after_finished:
-                return already_finished(name)
+            if self.finished and not self._cls.calls_after_finished:
+                return over(f"{name!r} was not run: the episode has finished")
             seconds = (definition.timeout if definition else None) or self._limits.tool_seconds
             if seconds is None:
                 return self._result(name, definition, await self._run(name, definition, given))
@@ -190,7 +183,7 @@ class Episode:
             self._order.leave()
 
     def _refusal(self, refusal: ToolError | SandboxLimit) -> Result:
-        self._finished |= self._was_last_step()
+        self.finished |= self._was_last_step()
         secrets = self._secrets.values()
         reason = None if refusal.reason is None else hidden(str(refusal.reason), secrets)
         return refused(RunToolError(error=hidden(str(refusal), secrets), reason=reason))
@@ -241,11 +234,12 @@ class Episode:
             result = cut(output, limit)
         elif size <= COPIED_BYTES:
             result = b"%b" % result
-        if self._finished and not self._cls.calls_after_finished and (finished or reward is not None):
+        if self.finished and not self._cls.calls_after_finished and (finished or reward is not None):
             # Overlapped with the call that ended the episode, which has only one end and one last reward.
-            return finished_meanwhile(name)
+            how = "was run, but another call finished the episode meanwhile: its result does not count"
+            return over(f"{name!r} {how}")
         if finished:
-            self._finished = True
+            self.finished = True
         named = None if output.metadata is None else output.metadata.get(REWARD_COMPONENTS)
         if named is not None and type(named) is not NamedRewards:
             named = reward_components(output.metadata)
@@ -269,7 +263,7 @@ class Episode:
         try:
             if self.broken:
                 raise ServerFailed(self.broken, reason=self.broken_by)
-            if self._finished and not self._cls.calls_after_finished:
+            if self.finished and not self._cls.calls_after_finished:
                 text = "The episode has finished: there is nothing to fork"
                 raise BadRequest(text, reason="episode_finished")
             return await self._copies(count)
@@ -291,7 +285,7 @@ class Episode:
 
     def _with(self, env: Environment) -> "Episode":
         made = Episode(self._code, self._limits, self._cls, self.task, self._secrets)
-        made._env, made._finished, made._steps_left = env, self._finished, self._steps_left
+        made._env, made.finished, made._steps_left = env, self.finished, self._steps_left
         return made
 
     async def teardown(self) -> None:
@@ -319,10 +313,6 @@ class Episode:
     def lost_threads(self) -> int:
         """How many threads of the server run a job that nobody waits for."""
         return self._code.threads.lost
-
-    @property
-    def finished(self) -> bool:
-        return self._finished
 
     @property
     def _ready(self) -> Environment:

@@ -15,7 +15,6 @@ from ors._masking import hidden
 
 ReturnErrors = Literal["none", "exception", "line", "stacktrace"]
 
-_LONGEST_CHAIN = 20
 _OURS = Path(__file__).parents[2]
 _INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib"))
 
@@ -67,27 +66,20 @@ def message(error: BaseException) -> str:
         text = " ".join(text.replace("*", "").split())
     if isinstance(error, KeyError) or not text:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{text} [{SIGNALS}]" if _wants_signals(error) else text
+    return f"{text} [{SIGNALS}]" if _OFF_THE_MAIN_THREAD in _traceback(error) else text
 
 
 def trace(error: BaseException) -> str:
     """An exception with its traceback, and a hint if there is one."""
+    text = _traceback(error)
+    return f"{text}\n[{SIGNALS}]" if _OFF_THE_MAIN_THREAD in text else text
+
+
+def _traceback(error: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(error)).rstrip()
-    except Exception:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except Exception:  # an author's __str__ may fail
         return type(error).__name__
-    return f"{text}\n[{SIGNALS}]" if _wants_signals(error) else text
-
-
-def _wants_signals(error: BaseException | None) -> bool:
-    """Whether a signal handler set in a thread caused it, however deep in the chain."""
-    for _ in range(_LONGEST_CHAIN):
-        if error is None:
-            return False
-        if any(isinstance(each, str) and _OFF_THE_MAIN_THREAD in each for each in error.args):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def author_line(error: BaseException, cls: type) -> str:

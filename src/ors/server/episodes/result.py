@@ -37,15 +37,8 @@ def refused(error: RunToolError) -> Result:
     return Result(b"%b" % dumps(error), "refused", error.reason or "tool")
 
 
-def already_finished(name: str) -> Result:
-    """The result of a call after the end of the episode."""
-    text = f"{name!r} was not run: the episode has finished"
-    return refused(RunToolError(error=text, reason="episode_finished"))
-
-
-def finished_meanwhile(name: str) -> Result:
-    """The result of a call that overlapped with the one that ended the episode."""
-    text = f"{name!r} was run, but another call finished the episode meanwhile: its result does not count"
+def over(text: str) -> Result:
+    """The result of a call of an episode that has finished."""
     return refused(RunToolError(error=text, reason="episode_finished"))
 
 

@@ -118,7 +118,7 @@ class Threads:
         self._all.add(threading.current_thread())
         while True:
             try:
-                future, context, fn, args = self._jobs.get(timeout=IDLE_SECONDS)
+                job = self._jobs.get(timeout=IDLE_SECONDS)
             except Empty:
                 with self._lock:
                     if self._free <= 0:  # a job is about to come
@@ -126,27 +126,20 @@ class Threads:
                     self._free -= 1
                 self._all.discard(threading.current_thread())
                 return
-            self._finish(loop, future, context, fn, args)
-            # An idle thread must not keep anything of its last job alive.
-            del future, context, fn, args
+            self._finish(loop, job)
+            del job  # an idle thread must not keep anything of its last job alive
             with self._lock:
                 self._free += 1
 
-    def _finish(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[Any],
-        context: contextvars.Context,
-        fn: Callable[..., Any],
-        args: tuple[Any, ...],
-    ) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, job: _Job) -> None:
+        future, context, fn, args = job
         try:
             # A job that was cancelled before its start must not run.
             result = None if future.cancelled() else context.run(fn, *args)
             self._results.append((future, result, None))
         except BaseException as error:  # also SystemExit: a tool must not end the server
             self._results.append((future, None, error))
-        del future, context, fn, args  # the error has this frame in its traceback: no cycle
+        del job, future, context, fn, args  # the error has this frame in its traceback: no cycle
         with self._lock:
             wake, self._waking = not self._waking, True
         if wake:
@@ -186,28 +179,20 @@ class Executor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        job = self._ors_threads.run(partial(fn, *args, **kwargs))
-        job.add_done_callback(partial(_copy_result, future))
-        future.add_done_callback(partial(_cancel_job, job))
+        self._ors_threads.run(_fulfil, future, partial(fn, *args, **kwargs))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Waits for nothing: the threads are daemons."""
 
 
-def _copy_result(future: Future[Any], job: asyncio.Future[Any]) -> None:
-    if job.cancelled() or future.cancelled():
-        return
-    error = job.exception()
-    if error is None:
-        future.set_result(job.result())
-    else:
-        future.set_exception(error)
-
-
-def _cancel_job(job: asyncio.Future[Any], future: Future[Any]) -> None:
-    if future.cancelled():  # nobody waits for it, so its thread counts as lost
-        job.cancel()
+def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(job())
+        except BaseException as error:
+            future.set_exception(error)
+            del future, job  # the error has this frame in its traceback: no cycle
 
 
 def describe_thread(thread: threading.Thread, frame: FrameType) -> str:

@@ -18,8 +18,8 @@ log = logging.getLogger("ors.server")
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BOUNDS = [*map(str, SECONDS), "+Inf"]
 Labels = tuple[str, ...]
-MOST_OTHER_TOOLS = 1000
-"""Tools of single tasks that get a label of their own. Names that an agent invents never get one."""
+MOST_TOOLS = 1000
+"""Beyond this, tools of single tasks get no label of their own. Names that an agent invents never get one."""
 MOST_TALLIES = 10_000
 """Beyond this, new reasons that authors invent are counted as "other"."""
 MOST_COMPONENT_LABELS = 256
@@ -67,8 +67,7 @@ class Tally:
 
 class CallCounters:
     def __init__(self) -> None:
-        self._tools: dict[str, set[str]] = {}
-        self._others = 0
+        self._tools: set[Labels] = set()
         self._tallies: dict[Labels, Tally] = {}
 
     def add(self, labels: Labels, seconds: float, size: int) -> None:
@@ -78,20 +77,15 @@ class CallCounters:
         tally.buckets[bisect_left(SECONDS, seconds)] += 1
 
     def _tally(self, environment: str, tool: str, outcome: str, reason: str) -> Tally:
-        tool = tool if tool.isprintable() and self._is_tool(environment, tool, outcome) else ""
+        if outcome == "ok" and tool.isprintable() and len(self._tools) < MOST_TOOLS:
+            self._tools.add((environment, tool))
+        tool = tool if (environment, tool) in self._tools else ""
         room = len(self._tallies) < MOST_TALLIES and reason.isprintable()
         return self._tallies.setdefault((environment, tool, outcome, reason if room else "other"), Tally())
 
-    def _is_tool(self, environment: str, tool: str, outcome: str) -> bool:
-        known = self._tools.setdefault(environment, set())
-        if tool not in known and outcome == "ok" and self._others < MOST_OTHER_TOOLS:
-            self._others += 1
-            known.add(tool)
-        return tool in known
-
     def know(self, tools: Mapping[str, Set[str]]) -> None:
         """Gives a label to each tool that environments have for every task."""
-        self._tools = {environment: set(names) for environment, names in tools.items()}
+        self._tools = {(environment, name) for environment, names in tools.items() for name in names}
 
     def by(self, labels: int) -> Mapping[Labels, Tally]:
         """All calls, by the first of their labels."""

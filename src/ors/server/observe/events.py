@@ -194,7 +194,6 @@ class ThreadLost(NamedTuple):
 class LoopHeld(NamedTuple):
     """One step of an author's `async def` method kept the event loop from everything else."""
 
-    environment: str
     method: str
     """The class and the method."""
     seconds: float
@@ -251,11 +250,8 @@ class Watcher(Protocol):
 
 
 @runtime_checkable
-class Recorder(Protocol):
+class Recorder(Watcher, Protocol):
     """Watches every session from its start."""
-
-    def show(self, event: Watched) -> None:
-        """Receives an event of a session."""
 
     def counts(self) -> tuple[int, int]:
         """The number of records that were written, and of those that were dropped."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+import ors.server.observe.events as events
 from ors import _protocol
 from ors._version import __version__
-from ors.server.observe import events
 
 LONGEST_NAME = 100
 _CONTEXTS = TraceContextTextMapPropagator()
@@ -28,14 +28,15 @@ class OTelTraces:
         self._sessions: dict[str, Span] = {}
 
     def observe(self, event: events.Event) -> None:
-        if isinstance(event, events.CallFinished):
-            self._call(event)
-        elif isinstance(event, events.SessionOpened):
-            self._open(event)
-        elif isinstance(event, events.SessionReady):
-            self._ready(event)
-        elif isinstance(event, events.SessionClosed):
-            self._close(event)
+        match event:
+            case events.CallFinished():
+                self._call(event)
+            case events.SessionOpened():
+                self._open(event)
+            case events.SessionReady():
+                self._ready(event)
+            case events.SessionClosed():
+                self._close(event)
 
     def _open(self, event: events.SessionOpened) -> None:
         self._sessions[event.sid] = self._tracer.start_span(

@@ -1,4 +1,4 @@
-"""The server's process and the system: forked children, the parent, memory, the end."""
+"""The server's process and the system: the parent, memory, the end."""
 
 import atexit
 import ctypes
@@ -6,17 +6,14 @@ import logging
 import math
 import os
 import select
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any, Protocol
-from weakref import WeakSet
 
 from ors.server.episodes.threads import describe_thread
 
@@ -28,65 +25,6 @@ PAUSE_FACTOR = 1000
 """Trimming may take a thousandth of the time: with many small blocks it is slow."""
 LAST_ACTS_SECONDS = 5.0
 """Time for functions registered with atexit, such as sending the last spans."""
-_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-
-
-# ── Forked children, such as those of multiprocessing ────────────────────────────────────────────
-
-
-class Forking(Protocol):
-    """A server in whose process tools may fork."""
-
-    def in_child(self) -> None:
-        """Runs in a forked child, before the author's code continues."""
-
-
-# Module-level, since os.register_at_fork cannot be undone: it is called once, for all servers of a process.
-_SERVERS: WeakSet[Forking] = WeakSet()
-_MASKS = threading.local()
-
-
-def handle_forks(server: Forking) -> None:
-    """Calls `in_child` of a server in every child that is forked from now on."""
-    _SERVERS.add(server)
-
-
-def _before() -> None:
-    # A signal would have no effect in a child that still has the server's handlers.
-    _MASKS.before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-
-
-def _after() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, _MASKS.before)
-
-
-def _in_child() -> None:
-    try:
-        for server in list(_SERVERS):
-            server.in_child()
-    finally:
-        _after()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
-
-
-def disown(descriptors: Iterable[int]) -> None:
-    """Closes file descriptors but keeps their numbers in use, so that objects which hold them do no harm."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for number in descriptors:
-        with suppress(OSError):
-            os.dup2(null, number, inheritable=False)
-    os.close(null)
-
-
-def disown_signals(handler: Callable[..., Any]) -> None:
-    """Restores the default handlers of the ending signals, where the server's handler is set."""
-    signal.set_wakeup_fd(-1)
-    for number in _ENDING:
-        if signal.getsignal(number) == handler:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 # ── The parent ───────────────────────────────────────────────────────────────────────────────────

@@ -66,7 +66,6 @@
  * @property {Record<string, number>} components Sums of named rewards.
  * @property {boolean} finished
  * @property {Record<string, any>} task
- * @property {Record<string, number>} held Methods that blocked the event loop, with the seconds.
  */
 
 /** @typedef {{total: number, offset: number, sessions: SessionRow[]}} SessionPage */

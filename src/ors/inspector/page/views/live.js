@@ -1,7 +1,7 @@
 // @ts-check
 // The live view, updated every second: plots of learning and load, sessions, and episodes that ended.
 
-import { card, el, failure, fill, h, labelled, select } from "../widgets/dom.js";
+import { card, el, failure, fill, labelled, select } from "../widgets/dom.js";
 import {
   busiest,
   curves,
@@ -53,7 +53,6 @@ class LiveView {
   /** @type {Record<string, import("../api/types.js").EpisodeTotals>} */
   #totals = {};
   #plots = el("div.plots");
-  #held = h("div");
   #learning = new LearningTable();
   #ended = new EndedTable();
   #sessions = new SessionTable((offset) => this.#want({ offset }));
@@ -73,7 +72,6 @@ class LiveView {
     this.element = el(
       "div",
       this.#plots,
-      this.#held,
       this.#learning.element,
       card("Sessions", "", bar, this.#sessions.element),
       this.#ended.element,
@@ -115,7 +113,6 @@ class LiveView {
     }
     if (name === "sessions") {
       this.#sessions.draw(value);
-      fill(this.#held, heldNote(value.sessions));
     }
     if (name === "episodes") {
       this.#totals = value.totals;
@@ -217,18 +214,3 @@ class LiveView {
 
 const brief = (y) =>
   y >= 1000 ? `${Number((y / 1000).toPrecision(3))}k` : String(Number(y.toPrecision(3)));
-
-/**
- * A note on methods that held the server's event loop, of which sessions tell; null if there are none.
- * @param {import("../api/types.js").SessionRow[]} sessions
- */
-function heldNote(sessions) {
-  const held = new Map(sessions.flatMap((session) => Object.entries(session.held ?? {})));
-  if (held.size === 0) return null;
-  const methods = [...held].map(([method, longest]) => `${method} (${seconds(longest)})`);
-  return el(
-    "p.note.held",
-    `Blocked the event loop, and all sessions with it: ${methods.join(", ")}. ` +
-      "Make it a plain def, or await the slow part.",
-  );
-}
