@@ -4,26 +4,30 @@ import asyncio
 import http.client
 import io
 import json
+import logging
 import os
 import random
+import resource
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from ors.cluster.handover import HandoverClient, HandoverServer
 from ors.cluster.peers import UNIX
 from ors.cluster.servers import MOVE_AFTER
 from tests.support import TLS
 from tests.support.environments import Lab
 from tests.support.in_process_cluster import ServerThread, linked_servers, minted
 from tests.support.raw_http import Answer, Raw
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 from tests.support.worker_command import crew
 
 
@@ -122,6 +126,52 @@ def test_what_was_refused_is_not_given_away_to_be_read_on(pair: list[ServerThrea
         assert client.answers.next().status == 400
         _hand_over(pair)
         assert (clients(pair[0]), clients(pair[1])) == (1, 0)
+
+
+@contextmanager
+def _few_files(free: int) -> Iterator[None]:
+    """Lets this process open only so many more files."""
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 200, limits[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(free):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in held:
+            os.close(number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, a peek does not show file descriptors")
+async def test_connections_that_this_process_has_no_descriptors_for_wait_and_are_not_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken: list[socket.socket] = []
+    place = str(tmp_path / "link")
+    with ExitStack() as stack, caplog.at_level(logging.ERROR):
+        stack.enter_context(closing(HandoverServer(place, taken.append)))
+        client = stack.enter_context(closing(HandoverClient(place)))
+        ends = [stack.enter_context(end) for _ in range(5) for end in socket.socketpair()]
+        with _few_files(free=2):
+            assert client.give(*(end.fileno() for end in ends[::2]))
+            async with asyncio.timeout(20):
+                await until(lambda: caplog.records or taken)
+            assert taken == []
+        async with asyncio.timeout(20):
+            await until(lambda: len(taken) == 5)
+        assert [record.getMessage() for record in caplog.records] == [
+            "Connections from other servers are waiting: this process has too many open files"
+        ]
+        for given, end in zip(taken, ends[1::2], strict=True):
+            with given:
+                given.sendall(b"here")
+            assert end.recv(9) == b"here"
 
 
 def _hand_over(pair: list[ServerThread]) -> None:

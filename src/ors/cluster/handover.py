@@ -4,7 +4,8 @@ import asyncio
 import logging
 import os
 import socket
-from array import array
+import struct
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -12,9 +13,12 @@ log = logging.getLogger("ors.cluster")
 
 MAX_CONNECTIONS = 100
 """Connections per message: the system allows 253."""
-_SPACE = socket.CMSG_SPACE(MAX_CONNECTIONS * array("i").itemsize)
+RETRY_SECONDS = 0.1
+"""How long connections wait when this process can open no more files."""
+_FD_BYTES = struct.calcsize("i")
 _CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """No child may inherit what arrives: one could be started before `set_inheritable` is called."""
+_CAN_PEEK = sys.platform == "linux"  # elsewhere, a peek does not show file descriptors
 
 
 def handover_path(link: str) -> str:
@@ -30,7 +34,7 @@ class HandoverClient:
 
     def give(self, *connections: int) -> bool:
         """Sends connections by their file descriptors, all or none; False if it takes none now."""
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", connections))
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(connections)}i", *connections))
         try:
             self._socket.sendmsg([b"\0"], [rights], 0, self._path)
         except OSError:  # the server has ended, or its queue is full
@@ -49,26 +53,46 @@ class HandoverServer:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(self._path)
         self._socket.setblocking(False)
+        self._retry: asyncio.TimerHandle | None = None
+        self._logged = False
+        self._listen()
+
+    def _listen(self) -> None:
         self._loop.add_reader(self._socket, self._arrived)
 
     def _arrived(self) -> None:
         with suppress(BlockingIOError):
-            while True:
-                self._receive()
+            while self._has_room():
+                for number in self._receive()[0]:
+                    os.set_inheritable(number, False)
+                    self._take(socket.socket(fileno=number))
 
-    def _receive(self) -> None:
-        numbers = array("i")
-        _, rights, flags, _ = self._socket.recvmsg(1, _SPACE, _CLOEXEC)
-        for _, _, data in rights:
-            numbers.frombytes(data[: len(data) // numbers.itemsize * numbers.itemsize])
-        if flags & socket.MSG_CTRUNC:
-            log.error("Lost connections from another server: this process has too many open files")
+    def _has_room(self) -> bool:
+        """Looks at the next message first: what does not fit into the table of files would be lost."""
+        if not _CAN_PEEK:
+            return True
+        numbers, complete = self._receive(socket.MSG_PEEK)
         for number in numbers:
-            os.set_inheritable(number, False)
-            self._take(socket.socket(fileno=number))
+            os.close(number)
+        if not complete:
+            if not self._logged:
+                log.error("Connections from other servers are waiting: this process has too many open files")
+            self._logged = True
+            self._loop.remove_reader(self._socket)
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._listen)
+        return complete
+
+    def _receive(self, flags: int = 0) -> tuple[list[int], bool]:
+        """Returns the file descriptors of the next message, and whether these are all."""
+        space = socket.CMSG_SPACE(MAX_CONNECTIONS * _FD_BYTES)
+        _, rights, received, _ = self._socket.recvmsg(1, space, _CLOEXEC | flags)
+        data = b"".join(each[: len(each) // _FD_BYTES * _FD_BYTES] for _, _, each in rights)
+        return [number for (number,) in struct.iter_unpack("i", data)], not received & socket.MSG_CTRUNC
 
     def close(self) -> None:
         """Closes the socket. A client whose connection was on the way has to connect again."""
+        if self._retry is not None:
+            self._retry.cancel()
         self._loop.remove_reader(self._socket)
         self._socket.close()
         with suppress(FileNotFoundError):

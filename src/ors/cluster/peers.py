@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from ors._protocol import id_prefix
 from ors._protocol.frames import Hello
 from ors.cluster.handover import HandoverClient
 from ors.cluster.link import LinkClient
+from ors.server.episodes.threads import NoThread, Threads
 from ors.server.http.requests import Request
 from ors.server.http.streams import Outcome
 
@@ -115,7 +117,7 @@ class Peer:
             refused = False
             try:
                 await self._watch(await self._connect())
-            except (OSError, ValueError, RuntimeError) as error:  # a malformed name; no thread to look it up
+            except (OSError, ValueError, NoThread) as error:  # ValueError: a malformed name
                 refused = isinstance(error, ConnectionRefusedError | FileNotFoundError)
             else:
                 pause = FIRST_PAUSE_SECONDS if self.greeted else pause
@@ -145,10 +147,27 @@ class Peer:
         host = url.netloc.rpartition("@")[2]
         made = LinkClient(self, host, self._api_key, url.path.rstrip("/"))
         port = url.port or (443 if url.scheme == "https" else 80)
-        tls = ssl.create_default_context() if url.scheme == "https" else None
+        # In a thread of its own: uvloop has four for all names, so those that take long to look up would
+        # delay the servers that are up.
+        lookup = self._peers.threads.run(socket.getaddrinfo, url.hostname or "", port, 0, socket.SOCK_STREAM)
+        addresses = [address[0] for *_, address in await lookup]
         async with asyncio.timeout(CONNECT_SECONDS):
-            await self._loop.create_connection(lambda: made, url.hostname or "", port, ssl=tls)
+            await self._reach(made, addresses, port, url.hostname if url.scheme == "https" else None)
         return made
+
+    async def _reach(self, made: LinkClient, addresses: list[str], port: int, tls_name: str | None) -> None:
+        tls = None if tls_name is None else ssl.create_default_context()
+        failure = OSError(f"{self.address} has no address")
+        for address in addresses:
+            try:
+                await self._loop.create_connection(
+                    lambda: made, address, port, ssl=tls, server_hostname=tls_name
+                )
+            except OSError as error:
+                failure = error
+            else:
+                return
+        raise failure
 
     async def _watch(self, link: LinkClient) -> None:
         """Waits until the link is closed; cuts it when the other machine is silent."""
@@ -205,6 +224,7 @@ class Peers:
         """What is served: by this server, or else by most of the others."""
         self._changed = asyncio.Event()
         self._closing: set[asyncio.Task[None]] = set()
+        self.threads = Threads()
         # Set by the router:
         self.reroute: Callable[[Request], Outcome]
         """Answers a request that a server refused because it is about to end."""
