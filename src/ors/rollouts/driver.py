@@ -211,6 +211,7 @@ class _Crew:
             self._loop.call_soon_threadsafe(self.abandon)
 
     async def _feed(self) -> None:
+        play = self._played_and_listed if self.keep_tasks else self._played
         async with aclosing(self.episodes) as episodes:
             while True:
                 while self._held >= self.concurrency:
@@ -220,17 +221,15 @@ class _Crew:
                 episode = await anext(episodes, None)
                 if episode is None:
                     return
-                self._start(self._play(*episode))
+                self._start(play(*episode))
 
     def _start(self, work: Coroutine[Any, Any, EpisodeRecord | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done.put_nowait)
 
-    async def _play(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays one episode; meanwhile, asks for its task if that is kept."""
-        if not self.keep_tasks:
-            return await self._played(task, sample)
+    async def _played_and_listed(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        """Plays one episode; meanwhile, asks for its task."""
         asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
         try:
             record = await self._played(task, sample)
@@ -239,8 +238,8 @@ class _Crew:
         finally:
             asked.cancel()
 
-    async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        return await with_retries(lambda: self._attempt(task, sample), self.retries)
+    def _played(self, task: TaskRef, sample: int) -> Coroutine[Any, Any, EpisodeRecord]:
+        return with_retries(lambda: self._attempt(task, sample), self.retries)
 
     async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
         session = session_for(self.env, task, self.secrets)

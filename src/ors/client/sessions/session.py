@@ -136,12 +136,18 @@ class AsyncSession(HasTools, Bound):
     async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
-        elif not any(raised) and self._remote.link(self._headers) is not None:
-            # After an error, such as Ctrl-C, the process may end at once: then the end is waited for.
+        elif any(raised):  # such as Ctrl-C: the process may end at once
+            await self.close()
+        else:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Ends the session as `close` does, without waiting for it if it goes over a link."""
+        if self._remote.link(self._headers) is None:
+            await self.close()
+        else:
             self._end()
             await asyncio.sleep(0)  # until the request has left
-        else:
-            await self.close()
 
     async def ping(self) -> None:
         """Asks the server once whether the session exists, which also keeps it alive.
