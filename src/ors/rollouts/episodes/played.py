@@ -38,7 +38,7 @@ from ors.rollouts.episodes.outcome import (
     session_failed,
 )
 from ors.rollouts.episodes.rules import PlayArguments, Rules
-from ors.types import ToolOutput, ToolSpec
+from ors.types import ToolSpec
 
 _HURRY_SECONDS = 0.8
 _INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
