@@ -244,7 +244,7 @@ class AsyncSession(HasTools, Bound):
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
         asked = {"name": found.name, "input": given}
-        return await self._call(asked, on_task_id, self._transcript, said=message)
+        return await self._call(asked, on_task_id, said=message)
 
     async def call_tool(
         self,
@@ -267,13 +267,7 @@ class AsyncSession(HasTools, Bound):
             CallOutcomeUnknown: the tool may or may not have run.
             TransportError: the server was not reached, and has not seen the call.
         """
-        if not isinstance(input, Mapping):
-            raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
-        for key in input:
-            if not isinstance(key, str):
-                raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-        asked = {"name": tool_name, "input": input}
-        return await self._call(asked, on_task_id, self._transcript, call_id)
+        return await self._call(tool_call(tool_name, input), on_task_id, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of a call that this process or another one started before.
@@ -281,7 +275,7 @@ class AsyncSession(HasTools, Bound):
         Raises:
             CallOutcomeUnknown: the server no longer has its result. Otherwise as `call_tool`.
         """
-        return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
+        return await self._call({"name": "", "input": {}, "task_id": task_id}, kept=False)
 
     async def fork(self, n: int) -> "list[AsyncSession]":
         """`n` new sessions that continue from the state of this one, open and pinged. Waits like a call.
@@ -308,10 +302,11 @@ class AsyncSession(HasTools, Bound):
     async def _call(
         self,
         asked: dict[str, Any],
-        on_task_id: OnTaskId | None,
-        transcript: Transcript | None = None,
+        on_task_id: OnTaskId | None = None,
         call_id: str | None = None,
         said: str | None = None,
+        *,
+        kept: bool = True,
     ) -> ToolOutput:
         if self._lost is not None or not self.kept:
             await self._opened_headers()
@@ -319,6 +314,7 @@ class AsyncSession(HasTools, Bound):
             self._ahead.end()
         call = PendingCall(self._calls, asked, on_task_id)
         self._pending.add(call)
+        transcript = self._transcript if kept else None
         place = 0 if transcript is None else transcript.begin()
         try:
             result = await call.result()
@@ -392,3 +388,13 @@ class AsyncSession(HasTools, Bound):
         self.sid = checked_sid(sid)
         self._headers = {**self._headers, SESSION_ID: sid}
         self._calls = CallAddress(self._remote, self._call_path, self._headers)
+
+
+def tool_call(name: str, input: JSONObject) -> dict[str, Any]:
+    """What a call asks. Raises ToolCallError: the input cannot be one."""
+    if not isinstance(input, (dict, Mapping)):  # `dict` first, which takes a tenth of the time
+        raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
+    for key in input:
+        if not isinstance(key, str):
+            raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
+    return {"name": name, "input": input}
