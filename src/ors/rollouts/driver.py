@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
@@ -239,7 +240,8 @@ class _Crew:
             asked.cancel()
 
     def _played(self, task: TaskRef, sample: int) -> Coroutine[Any, Any, EpisodeRecord]:
-        return with_retries(lambda: self._attempt(task, sample), self.retries)
+        attempt = partial(self._attempt, task, sample)
+        return with_retries(attempt, self.retries) if self.retries else attempt()
 
     async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
         session = session_for(self.env, task, self.secrets)

@@ -18,6 +18,7 @@ from ors.client.transports.base import Broken, Response, Transport, running_loop
 from ors.client.transports.multiplexed import Answer, Link, MultiplexedTransport
 from ors.client.transports.options import Options
 from ors.errors import ORSError, ResponseError
+from ors.types import ToolSpec
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
@@ -47,6 +48,8 @@ class RemoteServer:
         self.reads_secrets_in_body = True
         self.usual = defaultdict[str, set[Endpoint]](set)
         """By environment: what sessions ask before their first call."""
+        self.tools: dict[tuple[str, bool], tuple[Any, tuple[ToolSpec, ...]]] = {}
+        """By environment, and whether the `@terminal` tool is among them: the tools of the last session."""
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Future[Any]] = set()
         self._last_loop: asyncio.AbstractEventLoop | None = None

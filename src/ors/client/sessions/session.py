@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
+from ors.client.requests.decode import (
+    HasTools,
+    SessionScore,
+    Task,
+    blocks,
+    field,
+    terminal_tool,
+    tool_output,
+    tools,
+)
 from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import CallAddress, PendingCall
 from ors.client.sessions.create import (
@@ -25,7 +34,8 @@ from ors.client.transports.base import Bound
 from ors.client.transports.multiplexed import OnTaskId
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
-from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput
+from ors.providers.convert import convert_tool_response
+from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
     from ors.client.sessions.environment import AsyncEnvironment
@@ -218,6 +228,14 @@ class AsyncSession(HasTools, Bound):
             answer = await self._ask(TOOLS)
         self._terminal = (terminal_tool(answer),)
         return answer
+
+    async def _shared_tools(self, *, terminal: bool) -> tuple[ToolSpec, ...]:
+        """The tools as of `list_tools`, which sessions with the same tools share: nobody may change them."""
+        answer, kept = await self._tools(), self._remote.tools
+        key = (self._environment, terminal)
+        if key not in kept or kept[key][0] != answer:
+            kept[key] = (answer, tuple(convert_tool_response(tools(answer, terminal=terminal))))
+        return kept[key][1]
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.

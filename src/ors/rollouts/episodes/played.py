@@ -93,7 +93,7 @@ class PlayedEpisode:
         self._model_slots = model_slots
         self._conversation = Conversation(task_of(session), sample, session=session)
         self._messages = self._conversation.messages
-        self._tools: Sequence[ToolSpec] = ()
+        self._tools: tuple[ToolSpec, ...] = ()
         self._rewards: list[float | None] = []
         self._usage = NO_USAGE
         self._turns = 0
@@ -167,7 +167,7 @@ class PlayedEpisode:
             self._messages.append(SystemMessage(self._rules.system))
         await self._session.start()
         # Waits for the setup, which may fail.
-        self._tools = tuple(await self._session.list_tools(terminal=terminal))
+        self._tools = await self._session._shared_tools(terminal=terminal)
         last = await self._session.terminal_tool() if terminal else None
         self._last = None if last is None else last.name
         self._stage = "prompt"
@@ -338,7 +338,7 @@ class PlayedEpisode:
             reward=reward,
             rewards=tuple(self._rewards),
             messages=tuple(self._messages),
-            tools=tuple(self._tools),
+            tools=self._tools,
             usage=sum(usages, NO_USAGE),
             agent=self._rules.agent_name,
             session=self._session.sid,
