@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment, Environment, Session
+from ors.client.sessions.create import Ending, all_ended
 from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
 from ors.rollouts.episodes.episode import (
@@ -175,6 +176,7 @@ class _Crew:
     """Set when there may be room for another episode."""
     _held: int = 0  # places of episodes that run, or have ended and wait to be taken
     _running: set[asyncio.Task[EpisodeRecord | None]] = field(default_factory=set)
+    _ending: Ending = field(default_factory=set)
     _done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = field(default_factory=asyncio.Queue)
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -190,6 +192,7 @@ class _Crew:
                 self._held -= 1
                 self.room.set()
                 return record
+        await all_ended(self._ending, self.env.client.options.request_seconds)
         self._done.put_nowait(None)  # wakes others who wait for a record
         return None
 
@@ -245,7 +248,8 @@ class _Crew:
 
     async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
         session = session_for(self.env, task, self.secrets)
-        episode = PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots, self.on_turn)
+        told = (self.model_slots, self.on_turn, self._ending)
+        episode = PlayedEpisode(session, self.agent, self.rules, sample, *told)
         self.playing[episode.id] = episode
         try:
             if self.on_begin is not None:

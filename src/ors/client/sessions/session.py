@@ -21,6 +21,7 @@ from ors.client.requests.keepalive import Interruptible
 from ors.client.sessions.call import CallAddress, PendingCall
 from ors.client.sessions.create import (
     Ahead,
+    Ending,
     checked_sid,
     create,
     delete,
@@ -128,10 +129,10 @@ class AsyncSession(HasTools, Bound):
         if not self._attached:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self, ending: Ending | None = None) -> None:
         """Ends the session as `close` does, without waiting for it."""
         if self._ends():
-            delete_later(self._remote, self._headers)
+            delete_later(self._remote, self._headers, ending)
 
     def _ends(self) -> bool:
         self._ahead.end()
@@ -151,12 +152,12 @@ class AsyncSession(HasTools, Bound):
         else:
             await self._leave()
 
-    async def _leave(self) -> None:
-        """Ends the session as `close` does, without waiting for it if it goes over a link."""
+    async def _leave(self, ending: Ending | None = None) -> None:
+        """Ends the session as `close` does. Over a link, that is in `ending` instead of waited for."""
         if self._remote.link(self._headers) is None:
             await self.close()
         else:
-            self._end()
+            self._end(ending)
             await asyncio.sleep(0)  # until the request has left
 
     async def ping(self) -> None:

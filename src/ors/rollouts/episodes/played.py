@@ -11,6 +11,7 @@ from typing import Any, Unpack, get_args
 
 from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
+from ors.client.sessions.create import Ending, all_ended
 from ors.client.sessions.session import tool_call
 from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
@@ -57,7 +58,10 @@ async def play(
     Raises:
         ValueError: `reward` is not a known reduction.
     """
-    return await PlayedEpisode(session, agent, Rules(**arguments), sample).play()
+    ending: Ending = set()
+    record = await PlayedEpisode(session, agent, Rules(**arguments), sample, ending=ending).play()
+    await all_ended(ending, session._remote.options.request_seconds)
+    return record
 
 
 class _Stopped(Exception):
@@ -83,9 +87,11 @@ class PlayedEpisode:
         sample: int = 0,
         model_slots: asyncio.Semaphore | None = None,
         on_turn: Callable[[RunningEpisode], object] | None = None,
+        ending: Ending | None = None,
     ) -> None:
         self.id = os.urandom(16).hex()
         self._on_turn = on_turn
+        self._ending = ending
         self._cancelled = False
         self._session = session
         self._agent = agent
@@ -108,7 +114,7 @@ class PlayedEpisode:
         self._task = task
 
     async def play(self) -> EpisodeRecord:
-        """Plays the episode; closes the session whatever happens."""
+        """Plays the episode; closes the session whatever happens. If all went well, that is in `ending`."""
         try:
             joining = getattr(self._agent, "joining", None)
             await self._open(terminal=joining is not None)
@@ -128,7 +134,7 @@ class PlayedEpisode:
         if isinstance(outcome, Failed) or out_of_time:
             await self._close_soon()
         else:
-            await self._session._leave()
+            await self._session._leave(self._ending)
         return self._record(outcome, seconds)
 
     def now(self) -> RunningEpisode:
