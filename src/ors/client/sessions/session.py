@@ -7,18 +7,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
-from ors.client.requests.decode import (
-    HasTools,
-    SessionScore,
-    Task,
-    blocks,
-    field,
-    terminal_tool,
-    tool_output,
-    tools,
-)
+from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
 from ors.client.requests.keepalive import Interruptible
-from ors.client.sessions.call import CallAddress, PendingCall
+from ors.client.sessions.call import CallAddress, PendingCall, tool_call
 from ors.client.sessions.create import (
     Ahead,
     Ending,
@@ -35,7 +26,6 @@ from ors.client.transports.base import Bound
 from ors.client.transports.multiplexed import OnTaskId
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
-from ors.providers.convert import convert_tool_response
 from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
@@ -232,11 +222,7 @@ class AsyncSession(HasTools, Bound):
 
     async def _shared_tools(self, *, terminal: bool) -> tuple[ToolSpec, ...]:
         """The tools as of `list_tools`, which sessions with the same tools share: nobody may change them."""
-        answer, kept = await self._tools(), self._remote.tools
-        key = (self._environment, terminal)
-        if key not in kept or kept[key][0] != answer:
-            kept[key] = (answer, tuple(convert_tool_response(tools(answer, terminal=terminal))))
-        return kept[key][1]
+        return self._remote.shared_tools(self._environment, await self._tools(), terminal=terminal)
 
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
@@ -407,13 +393,3 @@ class AsyncSession(HasTools, Bound):
         self.sid = checked_sid(sid)
         self._headers = {**self._headers, SESSION_ID: sid}
         self._calls = CallAddress(self._remote, self._call_path, self._headers)
-
-
-def tool_call(name: str, input: JSONObject) -> dict[str, Any]:
-    """What a call asks. Raises ToolCallError: the input cannot be one."""
-    if not isinstance(input, (dict, Mapping)):  # `dict` first, which takes a tenth of the time
-        raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
-    for key in input:
-        if not isinstance(key, str):
-            raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-    return {"name": name, "input": input}

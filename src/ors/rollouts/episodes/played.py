@@ -11,8 +11,8 @@ from typing import Any, Unpack, get_args
 
 from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
+from ors.client.sessions.call import tool_call
 from ors.client.sessions.create import Ending, all_ended
-from ors.client.sessions.session import tool_call
 from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
 from ors.providers.errors import ContextExceeded
@@ -207,12 +207,11 @@ class PlayedEpisode:
             elif self._rules.parallel and len(message.calls) > 1:
                 goes_on = await self._call_together(message.calls)
             else:
-                goes_on = True
                 for call in message.calls:  # here, since one more coroutine would cost each call 0.3 µs
                     self._add(result := await self._call(call))
                     if result.finished:
-                        goes_on = False
                         break
+                goes_on = not result.finished
             if self._on_turn is not None:
                 self._tell(self._on_turn)
             if not goes_on:
@@ -363,23 +362,11 @@ class PlayedEpisode:
 # ── Replies, which are anybody's code ──
 
 _TEXT = (str, type(None))
-_KINDS: dict[type, tuple[tuple[str, Any], ...]] = {
-    AgentMessage: (("text", str), ("calls", (tuple, list)), ("reasoning", _TEXT), ("seconds", (float, int))),
+_KINDS: dict[type, dict[str, Any]] = {
+    AgentMessage: {"text": str, "calls": (tuple, list), "reasoning": _TEXT, "seconds": (float, int)},
     # `dict` first: asking whether something is a Mapping takes ten times as long.
-    ToolInvocation: (
-        ("name", str),
-        ("input", (dict, Mapping)),
-        ("id", _TEXT),
-        ("error", _TEXT),
-        ("raw", _TEXT),
-    ),
-    Usage: (
-        *(
-            (name, int)
-            for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "unknown")
-        ),
-        ("cost", (float, int, type(None))),
-    ),
+    ToolInvocation: {"name": str, "input": (dict, Mapping), "id": _TEXT, "error": _TEXT, "raw": _TEXT},
+    Usage: {**dict.fromkeys(Usage.__slots__, int), "cost": (float, int, type(None))},
 }
 _STOPS = get_args(StopReason)
 
@@ -407,6 +394,6 @@ def check_reply(message: object) -> None:
 def _check(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"{what} is of the type {type(value).__name__}, not {kind.__name__}")
-    for name, kinds in _KINDS[kind]:
+    for name, kinds in _KINDS[kind].items():
         if not isinstance(found := getattr(value, name), kinds):
             raise TypeError(f"{what} has a field {name!r} of the wrong type {type(found).__name__}")
