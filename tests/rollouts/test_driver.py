@@ -373,3 +373,15 @@ async def test_what_is_not_a_task_is_an_error(
 async def test_wrong_arguments_are_refused_at_once(lab: AsyncEnvironment, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         rollouts(lab, [TASK], Script(WIN), **{"reward": "sum", **wrong})
+
+
+async def test_episodes_share_their_tools_if_they_have_the_same(raw: Raw) -> None:
+    tasks = [("train", 0), ("train", 0), ("train", 1)]  # this environment has other tools for other tasks
+    async with AsyncORS(raw.url) as client:
+        other = client.environment("other")
+        agent = Script(AgentMessage(text="done"))
+        first, same, different = [
+            each async for each in rollouts(other, tasks, agent, concurrency=1, reward="sum")
+        ]
+    assert first.tools is same.tools
+    assert [tool.name for tool in (*first.tools, *different.tools)] == ["always", "pick", "always", "made_up"]

@@ -9,7 +9,7 @@ import pytest
 
 from ors import Server
 from ors.client import AsyncEnvironment, AsyncORS, Task
-from ors.rollouts import play, rollouts
+from ors.rollouts import Scored, play, rollouts
 from tests.rollouts.conftest import Opening
 from tests.support.environments import Lab
 from tests.support.live_server import serving
@@ -81,6 +81,25 @@ async def test_a_teardown_that_hangs_does_not_hold_up_the_one_who_cancels(
     await asyncio.wait({playing}, timeout=10)  # the teardown takes twenty seconds
     assert playing.cancelled()
     Lab.gates[f"{id}.teardown"].set()
+
+
+async def test_a_record_does_not_wait_for_the_teardown_but_the_end_of_all_does(
+    lab: AsyncEnvironment, raw: Raw, request: pytest.FixtureRequest
+) -> None:
+    id = request.node.name
+    records = rollouts(
+        lab, [Task("lab", {"id": id, "hang": "teardown"})], Script(WIN), concurrency=1, reward="sum"
+    )
+    first = asyncio.ensure_future(anext(records))
+    await asyncio.wait({first}, timeout=10)  # the teardown takes twenty seconds
+    assert first.done()
+    assert first.result().outcome == Scored()
+    last = asyncio.ensure_future(anext(records, None))
+    await lab.list_splits()  # meanwhile, it would have come
+    assert not last.done()
+    Lab.gates[f"{id}.teardown"].set()
+    assert await last is None
+    assert open_sessions(raw) == 0
 
 
 @pytest.mark.parametrize("agent", [Thinker(1), Thinker(1, calls=True)], ids=["thinking", "calling"])

@@ -97,7 +97,7 @@ class AgentMessage:
     role: Literal["assistant"] = "assistant"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, since each step makes one: 0.2 against 0.8 µs
 class ToolMessage:
     """The result of one tool call."""
 

@@ -16,10 +16,12 @@ from collections.abc import (
 )
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any, Unpack
 
 from ors.client import AsyncEnvironment, Environment, Session
+from ors.client.sessions.create import Ending, all_ended
 from ors.client.transports.base import running_loop
 from ors.providers.messages import Usage
 from ors.rollouts.episodes.episode import (
@@ -174,6 +176,7 @@ class _Crew:
     """Set when there may be room for another episode."""
     _held: int = 0  # places of episodes that run, or have ended and wait to be taken
     _running: set[asyncio.Task[EpisodeRecord | None]] = field(default_factory=set)
+    _ending: Ending = field(default_factory=set)
     _done: asyncio.Queue[asyncio.Task[EpisodeRecord | None] | None] = field(default_factory=asyncio.Queue)
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -189,6 +192,7 @@ class _Crew:
                 self._held -= 1
                 self.room.set()
                 return record
+        await all_ended(self._ending, self.env.client.options.request_seconds)
         self._done.put_nowait(None)  # wakes others who wait for a record
         return None
 
@@ -211,6 +215,7 @@ class _Crew:
             self._loop.call_soon_threadsafe(self.abandon)
 
     async def _feed(self) -> None:
+        play = self._played_and_listed if self.keep_tasks else self._played
         async with aclosing(self.episodes) as episodes:
             while True:
                 while self._held >= self.concurrency:
@@ -220,17 +225,15 @@ class _Crew:
                 episode = await anext(episodes, None)
                 if episode is None:
                     return
-                self._start(self._play(*episode))
+                self._start(play(*episode))
 
     def _start(self, work: Coroutine[Any, Any, EpisodeRecord | None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._done.put_nowait)
 
-    async def _play(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        """Plays one episode; meanwhile, asks for its task if that is kept."""
-        if not self.keep_tasks:
-            return await self._played(task, sample)
+    async def _played_and_listed(self, task: TaskRef, sample: int) -> EpisodeRecord:
+        """Plays one episode; meanwhile, asks for its task."""
         asked = asyncio.ensure_future(listed(self.env, task, self.secrets))
         try:
             record = await self._played(task, sample)
@@ -239,12 +242,14 @@ class _Crew:
         finally:
             asked.cancel()
 
-    async def _played(self, task: TaskRef, sample: int) -> EpisodeRecord:
-        return await with_retries(lambda: self._attempt(task, sample), self.retries)
+    def _played(self, task: TaskRef, sample: int) -> Coroutine[Any, Any, EpisodeRecord]:
+        attempt = partial(self._attempt, task, sample)
+        return with_retries(attempt, self.retries) if self.retries else attempt()
 
     async def _attempt(self, task: TaskRef, sample: int) -> EpisodeRecord:
         session = session_for(self.env, task, self.secrets)
-        episode = PlayedEpisode(session, self.agent, self.rules, sample, self.model_slots, self.on_turn)
+        told = (self.model_slots, self.on_turn, self._ending)
+        episode = PlayedEpisode(session, self.agent, self.rules, sample, *told)
         self.playing[episode.id] = episode
         try:
             if self.on_begin is not None:

@@ -12,12 +12,15 @@ from weakref import WeakKeyDictionary, WeakSet
 from ors._json import dumps, loads
 from ors._protocol import API_KEY, SERVER_VERSION, Endpoint
 from ors._version import __version__
+from ors.client.requests.decode import tools
 from ors.client.requests.keepalive import KeepAlive
 from ors.client.requests.retry import Retry, WaitingLine, failure, too_large
 from ors.client.transports.base import Broken, Response, Transport, running_loop
 from ors.client.transports.multiplexed import Answer, Link, MultiplexedTransport
 from ors.client.transports.options import Options
 from ors.errors import ORSError, ResponseError
+from ors.providers.convert import convert_tool_response
+from ors.types import ToolSpec
 
 _REDIRECTS = frozenset({307, 308})
 _MAX_REDIRECTS = 3
@@ -47,6 +50,7 @@ class RemoteServer:
         self.reads_secrets_in_body = True
         self.usual = defaultdict[str, set[Endpoint]](set)
         """By environment: what sessions ask before their first call."""
+        self._tools: dict[tuple[str, bool], tuple[Any, tuple[ToolSpec, ...]]] = {}
         self._lines = WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[str, WaitingLine]]()
         self._background: set[asyncio.Future[Any]] = set()
         self._last_loop: asyncio.AbstractEventLoop | None = None
@@ -66,6 +70,14 @@ class RemoteServer:
         """Sends a request now, if it goes over a link."""
         link = self.link(headers)
         return None if link is None else link.ask(endpoint.method, endpoint.path(), headers, body)
+
+    def shared_tools(self, environment: str, answer: Any, *, terminal: bool) -> tuple[ToolSpec, ...]:
+        """The tools of an answer: those of the last one of this environment, if they are the same."""
+        kept = self._tools.get((environment, terminal))
+        if kept is None or kept[0] != answer:
+            found = tuple(convert_tool_response(tools(answer, terminal=terminal)))
+            kept = self._tools[environment, terminal] = (answer, found)
+        return kept[1]
 
     def path(self, endpoint: Endpoint, environment: str = "") -> str:
         return endpoint.path(_quoted(environment))

@@ -22,7 +22,18 @@ from ors.client.requests.retry import Retry, certainly_not_run, failure, too_lar
 from ors.client.requests.server import RemoteServer, read_body
 from ors.client.transports.base import Broken, Response, read_rest
 from ors.client.transports.multiplexed import Answer, OnTaskId
-from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolFailed, TransportError
+from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolCallError, ToolFailed, TransportError
+from ors.types import JSONObject
+
+
+def tool_call(name: str, input: JSONObject) -> dict[str, Any]:
+    """What a call asks. Raises ToolCallError: the input cannot be one."""
+    if not isinstance(input, (dict, Mapping)):  # `dict` first, which takes a tenth of the time
+        raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
+    for key in input:
+        if not isinstance(key, str):
+            raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
+    return {"name": name, "input": input}
 
 
 class CallAddress:

@@ -208,19 +208,40 @@ async def delete(remote: RemoteServer, headers: Mapping[str, str], seconds: floa
     remote.freed()
 
 
-def delete_later(remote: RemoteServer, headers: Mapping[str, str]) -> None:
-    """Deletes the session in `headers`, and does not wait for it."""
+Ending = set[asyncio.Future[Any]]
+"""Deletions of sessions that are under way."""
+
+
+async def all_ended(ending: Ending, seconds: float) -> None:
+    """Waits for deletions, for a while."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while ending:
+                await asyncio.wait(ending)
+
+
+def delete_later(remote: RemoteServer, headers: Mapping[str, str], ending: Ending | None = None) -> None:
+    """Deletes the session in `headers`, and does not wait for it: it is in `ending` meanwhile."""
+    under_way: Ending = set() if ending is None else ending
+
+    def delete_in_background() -> None:
+        task = remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
+        under_way.add(task)
+        task.add_done_callback(under_way.discard)
+
     answer = remote.ask_by_link(DELETE, headers)
     if answer is None:
-        remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
+        delete_in_background()
         return
 
     def ended(begun: asyncio.Future[bytes | None]) -> None:
+        under_way.discard(begun)
         if answer.status in _DELETED:
             remote.freed()
         elif not begun.cancelled():
-            remote.in_background(delete(remote, headers, remote.options.cleanup_seconds))
+            delete_in_background()
 
+    under_way.add(answer.begun)
     remote.wait_at_close(answer.begun)
     answer.begun.add_done_callback(ended)
 

@@ -9,9 +9,10 @@ from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
 from ors.client.requests.keepalive import Interruptible
-from ors.client.sessions.call import CallAddress, PendingCall
+from ors.client.sessions.call import CallAddress, PendingCall, tool_call
 from ors.client.sessions.create import (
     Ahead,
+    Ending,
     checked_sid,
     create,
     delete,
@@ -25,7 +26,7 @@ from ors.client.transports.base import Bound
 from ors.client.transports.multiplexed import OnTaskId
 from ors.errors import Gone, NotFound, ORSError, SessionLost, ToolCallError, TransportError
 from ors.providers import Provider
-from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput
+from ors.types import Blocks, JSONObject, TerminalToolSpec, ToolOutput, ToolSpec
 
 if TYPE_CHECKING:
     from ors.client.sessions.environment import AsyncEnvironment
@@ -118,10 +119,10 @@ class AsyncSession(HasTools, Bound):
         if not self._attached:
             self._end()
 
-    def _end(self) -> None:
+    def _end(self, ending: Ending | None = None) -> None:
         """Ends the session as `close` does, without waiting for it."""
         if self._ends():
-            delete_later(self._remote, self._headers)
+            delete_later(self._remote, self._headers, ending)
 
     def _ends(self) -> bool:
         self._ahead.end()
@@ -136,12 +137,18 @@ class AsyncSession(HasTools, Bound):
     async def __aexit__(self, *raised: object) -> None:
         if self._attached:
             self.kept = False
-        elif not any(raised) and self._remote.link(self._headers) is not None:
-            # After an error, such as Ctrl-C, the process may end at once: then the end is waited for.
-            self._end()
-            await asyncio.sleep(0)  # until the request has left
-        else:
+        elif any(raised):  # such as Ctrl-C: the process may end at once
             await self.close()
+        else:
+            await self._leave()
+
+    async def _leave(self, ending: Ending | None = None) -> None:
+        """Ends the session as `close` does. Over a link, that is in `ending` instead of waited for."""
+        if self._remote.link(self._headers) is None:
+            await self.close()
+        else:
+            self._end(ending)
+            await asyncio.sleep(0)  # until the request has left
 
     async def ping(self) -> None:
         """Asks the server once whether the session exists, which also keeps it alive.
@@ -213,6 +220,10 @@ class AsyncSession(HasTools, Bound):
         self._terminal = (terminal_tool(answer),)
         return answer
 
+    async def _shared_tools(self, *, terminal: bool) -> tuple[ToolSpec, ...]:
+        """The tools as of `list_tools`, which sessions with the same tools share: nobody may change them."""
+        return self._remote.shared_tools(self._environment, await self._tools(), terminal=terminal)
+
     async def terminal_tool(self) -> TerminalToolSpec | None:
         """The `@terminal` tool, which takes the agent's last message; None if there is none. Asked for once.
 
@@ -238,7 +249,7 @@ class AsyncSession(HasTools, Bound):
             raise ToolCallError(text, reason="not_found")
         given = {} if found.arg is None else {found.arg: message}
         asked = {"name": found.name, "input": given}
-        return await self._call(asked, on_task_id, self._transcript, said=message)
+        return await self._call(asked, on_task_id, said=message)
 
     async def call_tool(
         self,
@@ -261,13 +272,7 @@ class AsyncSession(HasTools, Bound):
             CallOutcomeUnknown: the tool may or may not have run.
             TransportError: the server was not reached, and has not seen the call.
         """
-        if not isinstance(input, Mapping):
-            raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
-        for key in input:
-            if not isinstance(key, str):
-                raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-        asked = {"name": tool_name, "input": input}
-        return await self._call(asked, on_task_id, self._transcript, call_id)
+        return await self._call(tool_call(tool_name, input), on_task_id, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of a call that this process or another one started before.
@@ -275,7 +280,7 @@ class AsyncSession(HasTools, Bound):
         Raises:
             CallOutcomeUnknown: the server no longer has its result. Otherwise as `call_tool`.
         """
-        return await self._call({"name": "", "input": {}, "task_id": task_id}, None)
+        return await self._call({"name": "", "input": {}, "task_id": task_id}, kept=False)
 
     async def fork(self, n: int) -> "list[AsyncSession]":
         """`n` new sessions that continue from the state of this one, open and pinged. Waits like a call.
@@ -302,10 +307,11 @@ class AsyncSession(HasTools, Bound):
     async def _call(
         self,
         asked: dict[str, Any],
-        on_task_id: OnTaskId | None,
-        transcript: Transcript | None = None,
+        on_task_id: OnTaskId | None = None,
         call_id: str | None = None,
         said: str | None = None,
+        *,
+        kept: bool = True,
     ) -> ToolOutput:
         if self._lost is not None or not self.kept:
             await self._opened_headers()
@@ -313,6 +319,7 @@ class AsyncSession(HasTools, Bound):
             self._ahead.end()
         call = PendingCall(self._calls, asked, on_task_id)
         self._pending.add(call)
+        transcript = self._transcript if kept else None
         place = 0 if transcript is None else transcript.begin()
         try:
             result = await call.result()

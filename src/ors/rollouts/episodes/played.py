@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
+from time import perf_counter, time
 from typing import Any, Unpack, get_args
 
 from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
+from ors.client.sessions.call import tool_call
+from ors.client.sessions.create import Ending, all_ended
 from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
 from ors.providers.errors import ContextExceeded
@@ -38,7 +40,7 @@ from ors.rollouts.episodes.outcome import (
     session_failed,
 )
 from ors.rollouts.episodes.rules import PlayArguments, Rules
-from ors.types import ToolOutput, ToolSpec
+from ors.types import ToolSpec
 
 _HURRY_SECONDS = 0.8
 _INSTANT_SECONDS = 0.001  # less is not worth a copy of the message
@@ -56,7 +58,10 @@ async def play(
     Raises:
         ValueError: `reward` is not a known reduction.
     """
-    return await PlayedEpisode(session, agent, Rules(**arguments), sample).play()
+    ending: Ending = set()
+    record = await PlayedEpisode(session, agent, Rules(**arguments), sample, ending=ending).play()
+    await all_ended(ending, session._remote.options.request_seconds)
+    return record
 
 
 class _Stopped(Exception):
@@ -82,9 +87,11 @@ class PlayedEpisode:
         sample: int = 0,
         model_slots: asyncio.Semaphore | None = None,
         on_turn: Callable[[RunningEpisode], object] | None = None,
+        ending: Ending | None = None,
     ) -> None:
         self.id = os.urandom(16).hex()
         self._on_turn = on_turn
+        self._ending = ending
         self._cancelled = False
         self._session = session
         self._agent = agent
@@ -92,7 +99,7 @@ class PlayedEpisode:
         self._model_slots = model_slots
         self._conversation = Conversation(task_of(session), sample, session=session)
         self._messages = self._conversation.messages
-        self._tools: Sequence[ToolSpec] = ()
+        self._tools: tuple[ToolSpec, ...] = ()
         self._rewards: list[float | None] = []
         self._usage = NO_USAGE
         self._turns = 0
@@ -100,22 +107,34 @@ class PlayedEpisode:
         self._last: str | None = None  # the `@terminal` tool, if the agent sees it: its call ends the episode
         self._stage: Stage = "opening"
         self._sent = False  # whether the session was open when a call began
-        self._started = time.time()
-        self._began = time.perf_counter()
+        self._started = time()
+        self._began = perf_counter()
         task = asyncio.current_task(running_loop())
         assert task is not None
         self._task = task
 
     async def play(self) -> EpisodeRecord:
-        """Plays the episode; closes the session whatever happens."""
+        """Plays the episode; closes the session whatever happens. If all went well, that is in `ending`."""
         try:
-            outcome = await self._outcome()
-        except BaseException:
-            await self._close(hurry=True)
-            raise
+            joining = getattr(self._agent, "joining", None)
+            await self._open(terminal=joining is not None)
+            if joining is None:
+                outcome = await self._in_time()
+            else:
+                async with joining(self._conversation, self._tools):
+                    outcome = await self._in_time()
+        except BaseException as error:
+            found = self._ended_by(error)
+            if found is None:
+                await self._close_soon()
+                raise
+            outcome = found
         seconds = self._elapsed()
         out_of_time = isinstance(outcome, Truncated) and outcome.limit == "seconds"
-        await self._close(hurry=isinstance(outcome, Failed) or out_of_time)
+        if isinstance(outcome, Failed) or out_of_time:
+            await self._close_soon()
+        else:
+            await self._session._leave(self._ending)
         return self._record(outcome, seconds)
 
     def now(self) -> RunningEpisode:
@@ -132,116 +151,125 @@ class PlayedEpisode:
         """The record of what was played until now, as if the agent had left."""
         return self._record(ended(self._rewards), self._elapsed())
 
-    async def _outcome(self) -> Outcome:
-        try:
-            joining = getattr(self._agent, "joining", None)
-            await self._open(terminal=joining is not None)
-            around = joining(self._conversation, self._tools) if joining else nullcontext()
-            async with around, asyncio.timeout(self._rules.limits.seconds) as clock:
-                return await self._take_turns(clock)
-        except _Stopped as stopped:
-            return stopped.outcome
-        except asyncio.CancelledError:
-            if not self._cancelled or self._task.uncancel():
-                raise  # all episodes end
-            return Failed("infrastructure", self._stage, CANCELLED, "The caller cancelled the episode")
-        except ORSError as error:
-            return session_failed(error, self._stage, sent=self._sent)
-        except TimeoutError:
-            return Truncated("seconds", f"{self._rules.limits.seconds:g} s, at the stage {self._stage!r}")
-        except Exception as error:  # such as a task that JSON cannot express; other episodes go on
-            logger.debug("the episode failed", exc_info=error)
-            return agent_failed(error, self._stage)
+    def _ended_by(self, error: BaseException) -> Outcome | None:
+        """The outcome of an episode that an error has ended; None if all episodes end."""
+        match error:
+            case _Stopped():
+                return error.outcome
+            case asyncio.CancelledError() if self._cancelled and not self._task.uncancel():
+                return Failed("infrastructure", self._stage, CANCELLED, "The caller cancelled the episode")
+            case ORSError():
+                return session_failed(error, self._stage, sent=self._sent)
+            case TimeoutError():
+                seconds = self._rules.limits.seconds
+                return Truncated("seconds", f"{seconds:g} s, at the stage {self._stage!r}")
+            case Exception():  # such as a task that JSON cannot express; other episodes go on
+                logger.debug("the episode failed", exc_info=error)
+                return agent_failed(error, self._stage)
+        return None
 
     async def _open(self, *, terminal: bool) -> None:
         if self._rules.system is not None:
             self._messages.append(SystemMessage(self._rules.system))
         await self._session.start()
         # Waits for the setup, which may fail.
-        self._tools = tuple(await self._session.list_tools(terminal=terminal))
+        self._tools = await self._session._shared_tools(terminal=terminal)
         last = await self._session.terminal_tool() if terminal else None
         self._last = None if last is None else last.name
         self._stage = "prompt"
         self._messages.append(UserMessage(await self._session.get_prompt()))
         self._stage = "model"
 
-    async def _take_turns(self, clock: asyncio.Timeout) -> Outcome:
+    def _in_time(self) -> Coroutine[Any, Any, Outcome]:
+        # No coroutine of its own where there is no limit: each call goes through all of them.
+        seconds = self._rules.limits.seconds
+        return self._take_turns() if seconds is None else self._limited(seconds)
+
+    async def _limited(self, seconds: float) -> Outcome:
+        async with asyncio.timeout(seconds) as clock:
+            return await self._take_turns(clock)
+
+    async def _take_turns(self, clock: asyncio.Timeout | None = None) -> Outcome:
         limits = self._rules.limits
         while (reached := limits.reached(self._turns, self._usage)) is None:
             message = await self._reply(clock)
             self._messages.append(message)
             self._turns += 1
-            self._usage += message.usage
+            if message.usage is not NO_USAGE:
+                self._usage += message.usage
             if unknown := limits.blind(self._usage):
                 text = f"cannot enforce the limit on {unknown}"
                 return Failed("model", "model", "UsageUnknown", text, final=True)
-            goes_on = await self._goes_on(message)
-            try:
-                if self._on_turn is not None:
-                    self._on_turn(self.now())
-            except Exception as error:
-                raise CallbackFailed from error
+            self._stage = "call"
+            _check_stop(message)
+            if not message.calls:
+                goes_on = await self._goes_on(message)
+            elif self._rules.parallel and len(message.calls) > 1:
+                goes_on = await self._call_together(message.calls)
+            else:
+                for call in message.calls:  # here, since one more coroutine would cost each call 0.3 µs
+                    self._add(result := await self._call(call))
+                    if result.finished:
+                        break
+                goes_on = not result.finished
+            if self._on_turn is not None:
+                self._tell(self._on_turn)
             if not goes_on:
                 return ended(self._rewards)
         return reached
 
-    async def _reply(self, clock: asyncio.Timeout) -> AgentMessage:
-        self._stage = "model"
-        if self._model_slots is None:
-            return await self._ask()
-        await self._take_model_slot(self._model_slots, clock)
+    def _tell(self, on_turn: Callable[[RunningEpisode], object]) -> None:
         try:
-            return await self._ask()
-        finally:
-            self._model_slots.release()
+            on_turn(self.now())
+        except Exception as error:
+            raise CallbackFailed from error
 
-    async def _take_model_slot(self, slots: asyncio.Semaphore, clock: asyncio.Timeout) -> None:
-        deadline, loop = clock.when(), asyncio.get_running_loop()
-        if deadline is None or not slots.locked():
+    async def _take_model_slot(self, slots: asyncio.Semaphore, clock: asyncio.Timeout | None) -> None:
+        deadline = None if clock is None else clock.when()
+        if clock is None or deadline is None or not slots.locked():
             await slots.acquire()
             return
+        loop = asyncio.get_running_loop()
         # The clock stands still: that others are served first is not the agent's doing.
         since = loop.time()
         clock.reschedule(None)
         await slots.acquire()
         clock.reschedule(deadline + loop.time() - since)
 
-    async def _ask(self) -> AgentMessage:
-        task, since = self._task, time.perf_counter()
-        cancelling = task.cancelling()
+    async def _reply(self, clock: asyncio.Timeout | None) -> AgentMessage:
+        self._stage = "model"
+        task, slots = self._task, self._model_slots
+        if slots is not None:
+            await self._take_model_slot(slots, clock)
+        since, cancelling = perf_counter(), task.cancelling()
+        outcome: Outcome | None = None
         try:
             message = await self._agent.reply(self._conversation, self._tools)
             check_reply(message)
-            outcome: Outcome | None = None
         except ContextExceeded as error:
             outcome = Truncated("tokens", str(error))
         except (Exception, asyncio.CancelledError) as error:
             logger.debug("the agent failed", exc_info=error)
             outcome = agent_failed(error)
+        finally:
+            if slots is not None:
+                slots.release()
         # An agent may turn a cancellation into another error, or into a reply; or raise one of its own.
         if task.cancelling() > cancelling:
             raise asyncio.CancelledError
         if outcome is not None:
             raise _Stopped(outcome)
-        seconds = time.perf_counter() - since
+        seconds = perf_counter() - since
         return message if message.seconds or seconds < _INSTANT_SECONDS else replace(message, seconds=seconds)
 
     async def _goes_on(self, message: AgentMessage) -> bool:
-        """Runs the calls of a message; returns whether the episode goes on."""
-        self._stage = "call"
-        if message.stop == "refusal":
-            raise _Stopped(Refused())
-        if message.stop == "length" and all(call.error is not None for call in message.calls):
-            raise _Stopped(Truncated("tokens", "the model's output was cut off"))
-        if message.calls:
-            return not await self._call_all(message.calls)
+        """Takes a message without calls; returns whether the episode goes on."""
         if message.stop == "pause":
             return True
         terminal = await self._session.terminal_tool()
         # Nothing is no answer. A tool that takes none ends the episode all the same.
         if terminal is not None and (message.stop != "empty" or terminal.arg is None):
-            last = self._session.call_terminal_tool(message.text)
-            self._add(await self._result(terminal.name, None, last))
+            self._add(await self._call(ToolInvocation(terminal.name, {}), last=message.text))
             return False
         if self._rules.nudge is None or self._nudged:
             return False
@@ -249,18 +277,8 @@ class PlayedEpisode:
         self._nudged = True
         return True
 
-    async def _call_all(self, calls: Sequence[ToolInvocation]) -> bool:
-        """Runs the calls; returns whether one has finished the episode."""
-        if self._rules.parallel and len(calls) > 1:
-            return await self._call_together(calls)
-        for call in calls:
-            result = await self._call(call)
-            self._add(result)
-            if result.finished:
-                return True
-        return False
-
     async def _call_together(self, calls: Sequence[ToolInvocation]) -> bool:
+        """Runs the calls; returns whether the episode goes on."""
         running = [asyncio.ensure_future(self._call(call)) for call in calls]
         try:
             # All are awaited, so that none is cut off because another has failed.
@@ -270,45 +288,42 @@ class PlayedEpisode:
                 if not (each.cancelled() or each.exception()):
                     self._add(each.result())
         results = [each.result() for each in running]  # or the first error
-        return any(result.finished for result in results)
+        return not any(result.finished for result in results)
 
-    async def _call(self, call: ToolInvocation) -> ToolMessage:
-        if call.error is None:
-            made = self._session.call_tool(call.name, call.input, call_id=call.id)
-            return await self._result(call.name, call.id, made)
-        text, now = text_blocks(call.error), self._elapsed()
-        return ToolMessage(call.id, call.name, text, False, "input_validation", started=now)
-
-    async def _result(self, name: str, id: str | None, call: Coroutine[Any, Any, ToolOutput]) -> ToolMessage:
-        self._sent = self._session.kept
-        started = self._elapsed()
+    async def _call(self, call: ToolInvocation, last: str | None = None) -> ToolMessage:
+        """Runs a call; with `last`, that of the `@terminal` tool."""
+        name, session, began = call.name, self._session, self._began
+        started = perf_counter() - began
+        if call.error is not None:
+            text = text_blocks(call.error)
+            return ToolMessage(call.id, name, text, False, "input_validation", started=started)
+        self._sent = session.kept
         try:
-            output = await call
+            if last is None:
+                output = await session._call(tool_call(name, call.input), call_id=call.id)
+            else:
+                output = await session.call_terminal_tool(last)
         except ToolCallError as refusal:
             text, took = text_blocks(str(refusal)), self._elapsed() - started
-            return ToolMessage(id, name, text, False, refusal.reason, started=started, seconds=took)
+            return ToolMessage(call.id, name, text, False, refusal.reason, started=started, seconds=took)
         except (TypeError, ValueError, RecursionError) as error:
             # JSON cannot express the input that the agent has made.
             raise _Stopped(agent_failed(error, "call")) from None
+        reward, finished = output.reward, output.finished or name == self._last
+        took = perf_counter() - began - started
+        # By position, which takes half the time.
         return ToolMessage(
-            id,
-            name,
-            output.blocks,
-            reward=output.reward,
-            finished=output.finished or name == self._last,
-            metadata=output.metadata,
-            started=started,
-            seconds=self._elapsed() - started,
+            call.id, name, output.blocks, True, None, reward, finished, output.metadata, started, took
         )
 
     def _add(self, result: ToolMessage) -> None:
         self._messages.append(result)
         self._rewards.append(result.reward)
 
-    async def _close(self, *, hurry: bool) -> None:
+    async def _close_soon(self) -> None:
         # What is not deleted in time is deleted in the background.
         with suppress(TimeoutError):
-            async with asyncio.timeout(_HURRY_SECONDS if hurry else None):
+            async with asyncio.timeout(_HURRY_SECONDS):
                 await self._session.close()
 
     def _record(self, outcome: Outcome, seconds: float) -> EpisodeRecord:
@@ -318,6 +333,8 @@ class PlayedEpisode:
             who: Party = "agent" if callable(self._rules.reward) else "environment"
             outcome = Failed(who, "closing", type(error).__name__, f"the rewards cannot be reduced: {error}")
             reward = None
+        replies = (each for each in self._messages if type(each) is AgentMessage)
+        usages = [each.usage for each in replies if each.usage is not NO_USAGE]
         record = EpisodeRecord(
             id=self.id,
             task=self._conversation.task,
@@ -326,8 +343,8 @@ class PlayedEpisode:
             reward=reward,
             rewards=tuple(self._rewards),
             messages=tuple(self._messages),
-            tools=tuple(self._tools),
-            usage=sum((each.usage for each in self._messages if isinstance(each, AgentMessage)), NO_USAGE),
+            tools=self._tools,
+            usage=sum(usages, NO_USAGE),
             agent=self._rules.agent_name,
             session=self._session.sid,
             started=self._started,
@@ -339,43 +356,44 @@ class PlayedEpisode:
         return record if mask is None else record.masked(mask)
 
     def _elapsed(self) -> float:
-        return time.perf_counter() - self._began
+        return perf_counter() - self._began
 
 
 # ── Replies, which are anybody's code ──
 
-_REPLY = {"text": str, "calls": (tuple, list), "reasoning": (str, type(None)), "seconds": (float, int)}
-# `dict` first: asking whether something is a Mapping takes ten times as long.
-_CALL = {"name": str, "input": (dict, Mapping), **dict.fromkeys(("id", "error", "raw"), (str, type(None)))}
-_USAGE = {
-    **dict.fromkeys(("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "unknown"), int),
-    "cost": (float, int, type(None)),
+_TEXT = (str, type(None))
+_KINDS: dict[type, dict[str, Any]] = {
+    AgentMessage: {"text": str, "calls": (tuple, list), "reasoning": _TEXT, "seconds": (float, int)},
+    # `dict` first: asking whether something is a Mapping takes ten times as long.
+    ToolInvocation: {"name": str, "input": (dict, Mapping), "id": _TEXT, "error": _TEXT, "raw": _TEXT},
+    Usage: {**dict.fromkeys(Usage.__slots__, int), "cost": (float, int, type(None))},
 }
 _STOPS = get_args(StopReason)
+
+
+def _check_stop(message: AgentMessage) -> None:
+    if message.stop == "refusal":
+        raise _Stopped(Refused())
+    if message.stop == "length" and all(call.error is not None for call in message.calls):
+        raise _Stopped(Truncated("tokens", "the model's output was cut off"))
 
 
 def check_reply(message: object) -> None:
     """Checks that a reply is one that a record can keep."""
     _check(message, AgentMessage, "the agent's reply")
-    _check_fields(message, _REPLY, "the agent's reply")
     assert isinstance(message, AgentMessage)
     if message.stop not in _STOPS:
         raise ValueError(f"the agent's reply has the stop {message.stop!r:.100}, not one of {_STOPS}")
     if message.usage is not NO_USAGE:
         _check(message.usage, Usage, "the usage of the agent's reply")
-        _check_fields(message.usage, _USAGE, "the usage of the agent's reply")
     for call in message.calls:
         _check(call, ToolInvocation, "a call of the agent")
-        _check_fields(call, _CALL, "a call of the agent")
         dumps(call.input)
 
 
 def _check(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         raise TypeError(f"{what} is of the type {type(value).__name__}, not {kind.__name__}")
-
-
-def _check_fields(value: object, fields: Mapping[str, Any], what: str) -> None:
-    for name, kinds in fields.items():
+    for name, kinds in _KINDS[kind].items():
         if not isinstance(found := getattr(value, name), kinds):
             raise TypeError(f"{what} has a field {name!r} of the wrong type {type(found).__name__}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from math import isfinite
 from typing import Any, Literal, Required, TypedDict, get_args
 
@@ -88,7 +89,7 @@ class EpisodeLimits:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """How episodes are played: arguments of `play`, `rollouts` and adapters, and options of `ors eval`.
 
@@ -118,8 +119,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         reducer(self.reward)
-        self.scoring()
+        assert self.scoring
 
+    @cached_property
     def scoring(self) -> Scoring:
         """What episodes without a reward get."""
         return Scoring(self.unscored_reward, self.truncated_reward, self.failed_reward)
@@ -137,13 +139,13 @@ class Rules:
             if not isfinite(earned):  # raises for None, and for text, which float() might take
                 raise ValueError(f"{earned} is not a finite number")
             earned = float(earned)
-        return self.scoring().score(outcome, earned)
+        return self.scoring.score(outcome, earned)
 
     def components(self, outcome: Outcome, messages: Iterable[Message]) -> dict[str, float]:
         """The named rewards of an episode with these messages. A failed episode has none."""
         if isinstance(outcome, Failed):
             return {}
-        steps = (each.components for each in messages if isinstance(each, ToolMessage))
+        steps = (each.components for each in messages if isinstance(each, ToolMessage) and each.metadata)
         return reduce_components(steps, self.reward)
 
 
