@@ -23,17 +23,6 @@ from ors.client.requests.server import RemoteServer, read_body
 from ors.client.transports.base import Broken, Response, read_rest
 from ors.client.transports.multiplexed import Answer, OnTaskId
 from ors.errors import CallOutcomeUnknown, ORSError, SessionLost, ToolCallError, ToolFailed, TransportError
-from ors.types import JSONObject
-
-
-def tool_call(name: str, input: JSONObject) -> dict[str, Any]:
-    """What a call asks. Raises ToolCallError: the input cannot be one."""
-    if not isinstance(input, (dict, Mapping)):  # `dict` first, which takes a tenth of the time
-        raise ToolCallError(f"Tool input must be a dictionary, got {type(input).__name__}")
-    for key in input:
-        if not isinstance(key, str):
-            raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
-    return {"name": name, "input": input}
 
 
 class CallAddress:
@@ -61,6 +50,9 @@ class PendingCall(Interruptible):
 
     The tool runs once. When the connection breaks, the call is rejoined by its task id if that has arrived,
     else by its idempotency key if the server honours it, else not at all.
+
+    Raises:
+        ToolCallError: the input of `asked` cannot be one.
     """
 
     # Class attributes, since most calls set none of them.
@@ -72,6 +64,12 @@ class PendingCall(Interruptible):
 
     def __init__(self, to: CallAddress, asked: dict[str, Any], on_task_id: OnTaskId | None) -> None:
         super().__init__()
+        given = asked["input"]
+        if not isinstance(given, (dict, Mapping)):  # `dict` first, which takes a tenth of the time
+            raise ToolCallError(f"Tool input must be a dictionary, got {type(given).__name__}")
+        for key in given:
+            if not isinstance(key, str):
+                raise ToolCallError(f"All keys in tool input must be strings, found {key!r}")
         self._to = to
         self._remote = to.remote
         self._key = to.new_key()

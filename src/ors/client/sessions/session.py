@@ -9,7 +9,7 @@ from ors import _protocol
 from ors._protocol import CALL, PING, PROMPT, SESSION_ID, TASK_TOOLS, TOOLS, Endpoint
 from ors.client.requests.decode import HasTools, SessionScore, Task, blocks, field, terminal_tool, tool_output
 from ors.client.requests.keepalive import Interruptible
-from ors.client.sessions.call import CallAddress, PendingCall, tool_call
+from ors.client.sessions.call import CallAddress, PendingCall
 from ors.client.sessions.create import (
     Ahead,
     Ending,
@@ -272,7 +272,7 @@ class AsyncSession(HasTools, Bound):
             CallOutcomeUnknown: the tool may or may not have run.
             TransportError: the server was not reached, and has not seen the call.
         """
-        return await self._call(tool_call(tool_name, input), on_task_id, call_id)
+        return await self._call({"name": tool_name, "input": input}, on_task_id, call_id)
 
     async def rejoin(self, task_id: str) -> ToolOutput:
         """Waits for the result of a call that this process or another one started before.

@@ -11,7 +11,6 @@ from typing import Any, Unpack, get_args
 
 from ors._json import dumps
 from ors.client import AsyncSession, ToolInvocation
-from ors.client.sessions.call import tool_call
 from ors.client.sessions.create import Ending, all_ended
 from ors.client.transports.base import running_loop
 from ors.errors import ORSError, ToolCallError
@@ -300,7 +299,7 @@ class PlayedEpisode:
         self._sent = session.kept
         try:
             if last is None:
-                output = await session._call(tool_call(name, call.input), call_id=call.id)
+                output = await session._call({"name": name, "input": call.input}, call_id=call.id)
             else:
                 output = await session.call_terminal_tool(last)
         except ToolCallError as refusal:
