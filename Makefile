@@ -13,7 +13,7 @@ help: ## what there is to do
 install: $(STAMP) ## make .venv with all packages that testing and checking need
 
 $(RUNS): pyproject.toml
-	@echo "Installing ors and what it needs to run into $(VENV): 18 packages, 40 MB."
+	@echo "Installing ors and what it needs to run into $(VENV): 14 packages, 34 MB."
 	@scripts/environment $(PYTHON) $(VENV) --no-compile --editable .
 	@touch $@
 
