@@ -83,7 +83,8 @@ class Listing:
 
     def __init__(self, owner: type) -> None:
         self._owner: Any = owner
-        self._listed: dict[str, Future[Sequence[JSONObject]]] = {}
+        self._known: dict[str, Sequence[JSONObject]] = {}
+        self._asked: dict[str, Future[Sequence[JSONObject]]] = {}
         """Lists that are there, or that are being made. What has failed is removed, and made again."""
         self._running: set[asyncio.Task[None]] = set()
 
@@ -92,8 +93,7 @@ class Listing:
         return Listing, (self._owner,)
 
     def known(self, split: str) -> Sequence[JSONObject] | None:
-        future = self._listed.get(split)
-        return future.result() if future is not None and future.done() else None
+        return self._known.get(split)
 
     async def tasks(self, split: str, spawn: Spawn | None = None) -> Sequence[JSONObject]:
         import asyncio
@@ -102,7 +102,7 @@ class Listing:
         if (known := self.known(split)) is not None:
             return known
         made: Future[Sequence[JSONObject]] = Future()
-        future = self._listed.setdefault(split, made)  # in one step, whichever threads do so
+        future = self._asked.setdefault(split, made)  # in one step, whichever threads do so
         if future is made:
             # A task of its own: if the first request is cancelled, the others still wait for it.
             listing = asyncio.create_task(self._list(split, future, spawn))
@@ -112,9 +112,11 @@ class Listing:
 
     async def _list(self, split: str, future: "Future[Sequence[JSONObject]]", spawn: Spawn | None) -> None:
         try:
-            future.set_result(self._checked(await call(self._owner.list_tasks, split, spawn=spawn)))
+            listed = self._checked(await call(self._owner.list_tasks, split, spawn=spawn))
+            self._known[split] = listed
+            future.set_result(listed)
         except BaseException as error:
-            del self._listed[split]  # before requests that wait get the error: the next one lists again
+            del self._asked[split]  # before requests that wait get the error: the next one lists again
             interrupted = RuntimeError(f"listing tasks was interrupted: {type(error).__name__}")
             future.set_exception(error if isinstance(error, Exception) else interrupted)
 

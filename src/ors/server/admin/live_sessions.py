@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple, assert_never
@@ -330,21 +330,33 @@ def _percentile(ordered: list[float], share: int) -> float | None:
 
 
 class EndedEpisodes:
-    """Keeps the episodes of each environment that ended last, where the inspector is offered."""
+    """Keeps the episodes of each environment that ended last.
+
+    Their rows are made when somebody looks, or by `settle`: a busy server ends thousands in a second.
+    """
 
     def __init__(self, shared: Shared, previews: TaskPreviews) -> None:
         self._shared = shared
         self._previews = previews
-        self._kept: defaultdict[str, deque[tuple[str, dict[str, Any]]]]  # with the names of their keys
-        self._kept = defaultdict(lambda: deque(maxlen=KEPT))
+        self._fresh: dict[str, deque[tuple[EpisodeEnded, float, float]]] = {}  # with the times of their ends
+        self._kept: dict[str, deque[tuple[str, dict[str, Any]]]] = {}
 
     def observe(self, event: EpisodeEnded) -> None:
-        if self._shared.recent is not None:
-            self._kept[event.environment].append((event.key, self._row(event)))
-
-    def _row(self, event: EpisodeEnded) -> dict[str, Any]:
+        fresh = self._fresh.get(event.environment)
+        if fresh is None:
+            fresh = self._fresh[event.environment] = deque(maxlen=KEPT)
+            self._kept[event.environment] = deque(maxlen=KEPT)
         loop = self._shared.loop
-        seconds = 0.0 if loop is None else loop.time() - event.created
+        fresh.append((event, time.time(), 0.0 if loop is None else loop.time() - event.created))
+
+    def settle(self) -> None:
+        """Makes the rows of new episodes, and lets go of their tasks, which may be large."""
+        for environment, fresh in self._fresh.items():
+            rows = [(event.key, self._row(event, ended, seconds)) for event, ended, seconds in fresh]
+            self._kept[environment].extend(rows)
+            fresh.clear()
+
+    def _row(self, event: EpisodeEnded, ended: float, seconds: float) -> dict[str, Any]:
         return {
             "sid": event.sid,
             "environment": event.environment,
@@ -352,18 +364,20 @@ class EndedEpisodes:
             "reward": None if event.reward is None else round(event.reward, 9),
             "components": {name: round(value, 9) for name, value in event.components.items()},
             "calls": event.calls,
-            "ended": round(time.time(), 3),
+            "ended": round(ended, 3),
             "seconds": round(seconds, 3),
             "task": self._previews.short(event.task or {}, event.environment, event.key),
         }
 
     def find(self, sid: str, key: str) -> dict[str, Any] | None:
         """The episode of a session of that key, if it is kept."""
+        self.settle()
         mine = (row for rows in self._kept.values() for owner, row in rows if owner == key)
         return next((row for row in mine if row["sid"] == sid), None)
 
     def shown(self, key: str, environment: str) -> list[dict[str, Any]]:
         """The episodes of a key, newest first; of all environments if none is named."""
+        self.settle()
         kept = [self._kept.get(environment, ())] if environment else self._kept.values()
         mine = (row for rows in kept for owner, row in rows if owner == key)
         return nlargest(SHOWN, mine, key=lambda row: row["ended"])

@@ -149,17 +149,33 @@ METRICS = (
 )
 
 
+class _Count(NamedTuple):
+    """A metric that is counted from events."""
+
+    read: Callable[[Any], Labels]
+    measure: Callable[[Any], float] | None
+    values: defaultdict[Labels, Any]
+
+
+def _reader(names: Labels) -> Callable[[Any], Labels]:
+    if len(names) == 1:
+        read = attrgetter(*names)
+        return lambda event: (read(event),)
+    return attrgetter(*names) if names else lambda event: ()
+
+
 class Metrics:
     """Counts events, and reads the other values when asked."""
 
     def __init__(self, source: MetricSource, tools: Mapping[str, Set[str]]) -> None:
         self._source = source
         self._counts: dict[str, defaultdict[Labels, Any]] = {}
-        self._by_event: defaultdict[type[Event], list[MetricRow]] = defaultdict(list)
+        self._by_event: defaultdict[type[Event], list[_Count]] = defaultdict(list)
         for row in METRICS:
             if row.event is not None:
-                self._counts[row.name] = defaultdict(Tally if row.kind == "histogram" else int)
-                self._by_event[row.event].append(row)
+                measure = attrgetter(row.seconds) if row.kind == "histogram" else None
+                values = self._counts[row.name] = defaultdict(int if measure is None else Tally)
+                self._by_event[row.event].append(_Count(_reader(row.labels), measure, values))
         source.shared.calls.know(tools)
 
     def text(self) -> bytes:
@@ -174,11 +190,10 @@ class Metrics:
 
     def observe(self, event: Event) -> None:
         """Counts an event. Calls are counted elsewhere, as they end."""
-        for row in self._by_event[type(event)]:
-            values = self._counts[row.name]
-            labels = tuple(getattr(event, name) for name in row.labels)
-            if row.kind == "histogram":
-                values[labels].add(getattr(event, row.seconds))
+        for read, measure, values in self._by_event[type(event)]:
+            labels = read(event)
+            if measure is not None:
+                values[labels].add(measure(event))
             elif "" not in labels:  # without a reason, a setup has not failed
                 values[labels] += 1
 

@@ -337,14 +337,16 @@ class Episode:
 
     async def _ask(self, what: str, fn: Callable[..., Any]) -> Any:
         seconds = self._limits.tool_seconds
-        limit = asyncio.timeout(seconds)
+        limit = None if seconds is None else asyncio.timeout(seconds)
         try:
+            if limit is None:
+                return await call(fn, spawn=self._code.threads.run)
             async with limit:
                 return await call(fn, spawn=self._code.threads.run)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            if limit.expired():
+            if limit is not None and limit.expired():
                 late = f"Environment failed in {what}: it did not end within {seconds:g} s"
                 log.error("environment %s: %s", self._cls.name(), late)
                 raise ServerFailed(late, reason="tool_timeout") from None

@@ -38,9 +38,9 @@ class EventLog:
         self._hide = hide
 
     def observe(self, event: Event) -> None:
-        level, line = _told(event)
+        level = _level(event)
         if log.isEnabledFor(level):
-            fields = _fields(event)
+            fields, line = _fields(event), _line(event)
             if isinstance(event, SessionClosed):
                 fields["task"] = self._task(event)
                 line = f"episode {event.sid} of {event.environment} ({fields['task']}): {line}"
@@ -53,36 +53,43 @@ class EventLog:
         return _short(str(self._hide(event.environment, event.task or {})))
 
 
-def _told(event: Event) -> tuple[int, str]:
-    """The level of an event, and the line."""
+_LEVELS: dict[type[Event], int] = {ThreadLost: ERROR, SessionClosed: INFO, Rejected: INFO}
+
+
+def _level(event: Event) -> int:
+    if isinstance(event, CallFinished) and event.outcome != "ok":
+        return INFO
+    if (isinstance(event, SessionReady) and event.reason) or (isinstance(event, LoopHeld) and event.first):
+        return WARNING
+    return _LEVELS.get(type(event), DEBUG)
+
+
+def _line(event: Event) -> str:
     match event:
         case CallFinished():
             why = f" ({event.reason})" if event.reason else ""
-            line = f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
-            return DEBUG if event.outcome == "ok" else INFO, line
+            return f"call of {_short(event.tool)!r} {event.outcome}{why} after {event.seconds:.3f} s"
         case CallReplayed():
-            return DEBUG, "call rejoined"
+            return "call rejoined"
         case SessionOpened():
-            return DEBUG, f"session of {event.environment} opened"
-        case SessionReady(reason=""):
-            return DEBUG, f"session of {event.environment} is ready"
+            return f"session of {event.environment} opened"
         case SessionReady():
-            return WARNING, f"session of {event.environment} failed in setup"
+            return f"session of {event.environment} {'failed in setup' if event.reason else 'is ready'}"
         case SessionClosed():
-            return INFO, _ending(event)
+            return _ending(event)
         case EpisodeEnded():
-            return DEBUG, f"episode {event.sid} of {event.environment}: {event.outcome}"
+            return f"episode {event.sid} of {event.environment}: {event.outcome}"
         case ThreadLost():
-            return ERROR, f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
+            return f"a thread is lost in {_short(event.tool)!r}; {event.lost} are stuck now"
         case LoopHeld():
             held = f"{event.method} blocked the event loop for {event.seconds:.1f} s ({event.where})"
-            return WARNING if event.first else DEBUG, f"{held}; {MAKE_IT_SYNC}"
+            return f"{held}; {MAKE_IT_SYNC}"
         case SandboxOpened():
-            return DEBUG, f"sandbox opened after {event.seconds:.3f} s"
+            return f"sandbox opened after {event.seconds:.3f} s"
         case SandboxKilled():
-            return DEBUG, f"program in a sandbox killed ({event.limit})"
+            return f"program in a sandbox killed ({event.limit})"
         case Rejected():
-            return INFO, f"request rejected: {event.reason}"
+            return f"request rejected: {event.reason}"
         case _:
             assert_never(event)
 
