@@ -23,7 +23,7 @@ from tests.support.raw_http import Raw
 
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("routers")]
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 KINDS = ["ors", "haproxy", "nginx"]
 NGINX = """\
 daemon off;

@@ -1,5 +1,6 @@
 """What the live feed and the metrics tell about episodes that have ended."""
 
+import asyncio
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -110,15 +111,17 @@ def test_ended_episodes_are_few_however_many_there_were() -> None:
         assert len(kept) == KEPT
 
 
-async def test_tasks_of_ended_episodes_are_let_go() -> None:
+async def test_tasks_of_ended_episodes_are_let_go_when_sessions_are_reaped() -> None:
     class Task(dict[str, Any]):
         """A task that can be referred to weakly."""
 
-    app, task = app_of(Server([Lab], inspector=True)), Task(n=1)
+    app, task = app_of(Server([Lab])), Task(n=1)
     app.begin()
     app.shared.observers.tell(EpisodeEnded("sid", "lab", "", "scored", 1.0, 1, 0.0, task))
     left = weakref.ref(task)
     del task
+    assert left() is not None  # its row is made later
+    app._reap(asyncio.get_running_loop())
     assert left() is None
     [row] = app.inspector._live.ended.shown("", "lab")
     assert row["task"] == {"n": 1}

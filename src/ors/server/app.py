@@ -276,6 +276,7 @@ class App(Part):
     def _reap(self, loop: asyncio.AbstractEventLoop) -> None:
         self._reaping = loop.call_later(REAP_SECONDS, self._reap, loop)
         self.sessions.reap(loop.time())
+        self._live.ended.settle()
         self._reap_results(loop)
 
     def _reap_results(self, loop: asyncio.AbstractEventLoop) -> None:

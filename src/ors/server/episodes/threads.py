@@ -179,20 +179,28 @@ class Executor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
-        self._ors_threads.run(_fulfil, future, partial(fn, *args, **kwargs))
+        job = self._ors_threads.run(partial(fn, *args, **kwargs))
+        job.add_done_callback(partial(_copy_result, future))
+        future.add_done_callback(partial(_cancel_job, job))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Waits for nothing: the threads are daemons."""
 
 
-def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
-    if future.set_running_or_notify_cancel():
-        try:
-            future.set_result(job())
-        except BaseException as error:
-            future.set_exception(error)
-            del future, job  # the error has this frame in its traceback: no cycle
+def _copy_result(future: Future[Any], job: asyncio.Future[Any]) -> None:
+    if job.cancelled() or future.cancelled():
+        return
+    error = job.exception()
+    if error is None:
+        future.set_result(job.result())
+    else:
+        future.set_exception(error)
+
+
+def _cancel_job(job: asyncio.Future[Any], future: Future[Any]) -> None:
+    if future.cancelled():  # nobody waits for it, so its thread counts as lost
+        job.cancel()
 
 
 def describe_thread(thread: threading.Thread, frame: FrameType) -> str:
