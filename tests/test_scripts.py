@@ -53,9 +53,10 @@ def test_coverage_runs_every_test_once_and_no_failure_twice() -> None:
     planned = subprocess.run(["make", "-n", "coverage"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     runs = [line for line in planned.stdout.splitlines() if " -m pytest " in line]
     assert not any(word in line for line in runs for word in ("||", "lastfailed", "--lf", "--reruns"))
-    untraced, traced, ray = runs
+    untraced, hooked, traced, ray = runs
     everything = untraced.partition("-m untraced ")[2]
-    assert everything == traced.partition('-m "not untraced" ')[2] != ""
+    assert f"{everything} --ignore tests/quality" == traced.partition('-m "not untraced" ')[2] != ""
+    assert hooked.endswith('coverage run -m pytest -m "not untraced" tests/quality')
     assert "coverage run" in traced
     assert "coverage run" not in untraced
     assert ray.endswith('-m "not untraced" -n 0 tests/cluster/ray')
