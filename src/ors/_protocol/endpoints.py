@@ -59,6 +59,8 @@ PROGRAM = Endpoint(f"{OWN_PREFIX}/program", "POST", needs_session=True)
 """Not of the standard: starts a program in the sandbox of a session, and streams what it sends."""
 PROGRAM_DATA = Endpoint(f"{OWN_PREFIX}/program/data", "POST", needs_session=True)
 """Not of the standard: what is sent back to it."""
+STDIN, STDOUT, STDERR = range(3)
+"""Numbers of a program's streams; further ones are of its connections."""
 
 DESCRIPTION = Endpoint(f"{OWN_PREFIX}/environments", "GET")
 """Not of the standard: the description of an environment, below its name."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from ors._json import dumps, loads
-from ors._protocol import EVENT_STREAM, PROGRAM, PROGRAM_DATA, EventDecoder
+from ors._protocol import EVENT_STREAM, PROGRAM, PROGRAM_DATA, STDERR, STDIN, STDOUT, EventDecoder
 from ors.client.requests.retry import failure
 from ors.client.requests.server import RemoteServer, read_body
 from ors.client.transports.base import Broken, Response
@@ -15,9 +15,6 @@ from ors.errors import ORSError
 
 if TYPE_CHECKING:
     from ors.client.sessions.session import AsyncSession
-
-STDIN, STDOUT, STDERR = range(3)
-"""Numbers of its streams; further ones are of connections."""
 
 
 class SessionProgram:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from ors._protocol import PING_COMMENT
+from ors._protocol import PING_COMMENT, STDERR, STDIN, STDOUT
 from ors.errors import BadRequest, NotFound
 from ors.server.http.answers import STREAM, Answer, answer
 from ors.server.http.requests import Request
@@ -18,9 +18,6 @@ from ors.server.sessions.registry import Sessions
 if TYPE_CHECKING:
     from ors.sandbox import Process, Sandbox
     from ors.sandbox.egress import Egress
-
-STDIN, STDOUT, STDERR = range(3)
-"""Numbers of a program's streams; further ones are of its connections."""
 
 
 class Program(BaseModel):
